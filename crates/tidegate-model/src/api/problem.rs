@@ -1,0 +1,70 @@
+//! Errors on the wire: RFC 9457 problems with a stable code.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Code;
+
+/// The body of every answer that is not a success (`application/problem+json`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// `https://tidegate.dev/codes/` and the code.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The code's short text.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What a client matches on.
+    pub code: Code,
+    /// Whether the same request may succeed later.
+    pub retryable: bool,
+    /// What was wrong here, and what to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The JSON path, header or parameter that is at fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// Finds the request in the server's log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// When to try again, where that can help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// Every reason, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+}
+
+impl Problem {
+    /// A problem with a code and what was wrong.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("https://tidegate.dev/codes/{code}"),
+            title: code.title().to_owned(),
+            status: code.status(),
+            code,
+            retryable: code.retryable(),
+            detail: Some(detail.into()),
+            field: None,
+            request_id: None,
+            retry_after_ms: None,
+            reasons: Vec::new(),
+        }
+    }
+
+    /// Names the field at fault.
+    #[must_use]
+    pub fn with_field(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    /// Says when to try again.
+    #[must_use]
+    pub const fn with_retry_after_ms(mut self, retry_after_ms: u64) -> Self {
+        self.retry_after_ms = Some(retry_after_ms);
+        self
+    }
+}

@@ -1,0 +1,170 @@
+//! Stable codes of problems, with status and whether trying again can help. One page each in `docs/codes/`.
+
+use crate::text_enum;
+
+text_enum! {
+    /// The code of a problem; clients match on it, never on a text.
+    pub enum Code: "code" {
+        /// A value is missing, malformed or out of bounds.
+        InvalidArgument = "INVALID_ARGUMENT",
+        /// A contract holds a field that this server does not know.
+        UnknownField = "UNKNOWN_FIELD",
+        /// No key, or one that is unknown, expired or revoked.
+        Unauthenticated = "UNAUTHENTICATED",
+        /// The key's role or scopes do not allow it.
+        Forbidden = "FORBIDDEN",
+        /// No such thing, or it belongs to somebody else.
+        NotFound = "NOT_FOUND",
+        /// The method is not one of the route's.
+        MethodNotAllowed = "METHOD_NOT_ALLOWED",
+        /// The idempotency key was used with another body.
+        IdempotencyConflict = "IDEMPOTENCY_CONFLICT",
+        /// The fence is not that of the run's open lease.
+        LeaseLost = "LEASE_LOST",
+        /// The run is not in a state that allows it.
+        StateConflict = "STATE_CONFLICT",
+        /// The name is taken, or the expected version is not the current one.
+        VersionConflict = "VERSION_CONFLICT",
+        /// The parent run has ended.
+        ParentEnded = "PARENT_ENDED",
+        /// The tenant may not start anything new.
+        TenantSuspended = "TENANT_SUSPENDED",
+        /// Events before a position are gone.
+        EventsPruned = "EVENTS_PRUNED",
+        /// The body is larger than the limit.
+        PayloadTooLarge = "PAYLOAD_TOO_LARGE",
+        /// The content type is not JSON.
+        UnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE",
+        /// No active pool could serve it, not even at total capacity.
+        Unsatisfiable = "UNSATISFIABLE",
+        /// The worker speaks a protocol version that is too old.
+        ProtocolTooOld = "PROTOCOL_TOO_OLD",
+        /// The tenant's queue of that class is full.
+        QueueFull = "QUEUE_FULL",
+        /// A model provider's slots and queue are full.
+        LlmBusy = "LLM_BUSY",
+        /// The server is draining.
+        ShuttingDown = "SHUTTING_DOWN",
+        /// The database cannot be reached or refuses to write.
+        DatabaseUnavailable = "DATABASE_UNAVAILABLE",
+        /// A defect of the server; the request id finds it in the log.
+        Internal = "INTERNAL",
+        /// All attempts of the run were used.
+        AttemptsExhausted = "ATTEMPTS_EXHAUSTED",
+        /// A budget of the run was spent.
+        BudgetExhausted = "BUDGET_EXHAUSTED",
+        /// The deadline of the run passed.
+        DeadlineExceeded = "DEADLINE_EXCEEDED",
+        /// The run waited longer than the greatest age in the queue.
+        QueueExpired = "QUEUE_EXPIRED",
+        /// Somebody cancelled the run.
+        Cancelled = "CANCELLED",
+        /// The worker reported a failure of its own.
+        WorkerFailed = "WORKER_FAILED",
+        /// A tool that is not marked `read` was called.
+        ToolNotReadOnly = "TOOL_NOT_READ_ONLY",
+        /// A tool is unknown, or its server cannot be reached.
+        ToolUnavailable = "TOOL_UNAVAILABLE",
+        /// A tool did not answer in time.
+        ToolTimeout = "TOOL_TIMEOUT",
+        /// The model provider refused or failed.
+        ProviderFailed = "PROVIDER_FAILED",
+        /// No model is configured for the capability.
+        ModelNotConfigured = "MODEL_NOT_CONFIGURED",
+        /// The agent used all its steps without an answer.
+        AgentStepsExhausted = "AGENT_STEPS_EXHAUSTED",
+        /// A sealed secret cannot be opened with the configured keys.
+        SecretUnreadable = "SECRET_UNREADABLE",
+    }
+}
+
+impl Code {
+    /// The HTTP status of a problem with this code. Codes that only end runs have the status a caller would meet who
+    /// waits for the run in the same request.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::InvalidArgument | Self::UnknownField => 400,
+            Self::Unauthenticated => 401,
+            Self::Forbidden | Self::TenantSuspended => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::IdempotencyConflict
+            | Self::LeaseLost
+            | Self::StateConflict
+            | Self::VersionConflict
+            | Self::ParentEnded
+            | Self::Cancelled => 409,
+            Self::EventsPruned => 410,
+            Self::PayloadTooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::Unsatisfiable
+            | Self::ToolNotReadOnly
+            | Self::ModelNotConfigured
+            | Self::AttemptsExhausted
+            | Self::BudgetExhausted
+            | Self::AgentStepsExhausted
+            | Self::WorkerFailed => 422,
+            Self::ProtocolTooOld => 426,
+            Self::QueueFull => 429,
+            Self::Internal | Self::SecretUnreadable => 500,
+            Self::ProviderFailed | Self::ToolUnavailable => 502,
+            Self::LlmBusy | Self::ShuttingDown | Self::DatabaseUnavailable => 503,
+            Self::DeadlineExceeded | Self::QueueExpired | Self::ToolTimeout => 504,
+        }
+    }
+
+    /// Whether the same request may succeed later without a change by the caller.
+    pub const fn retryable(self) -> bool {
+        matches!(
+            self,
+            Self::QueueFull
+                | Self::LlmBusy
+                | Self::ShuttingDown
+                | Self::DatabaseUnavailable
+                | Self::ProviderFailed
+                | Self::ToolUnavailable
+                | Self::ToolTimeout
+        )
+    }
+
+    /// A short text that is the same for every problem with this code.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "a value is missing, malformed or out of bounds",
+            Self::UnknownField => "the body holds an unknown field",
+            Self::Unauthenticated => "a valid API key is required",
+            Self::Forbidden => "the key may not do this",
+            Self::NotFound => "not found",
+            Self::MethodNotAllowed => "the route does not have this method",
+            Self::IdempotencyConflict => "the idempotency key was used with another body",
+            Self::LeaseLost => "the lease is no longer held",
+            Self::StateConflict => "the run is not in a state that allows this",
+            Self::VersionConflict => "somebody else changed it first",
+            Self::ParentEnded => "the parent run has ended",
+            Self::TenantSuspended => "the tenant may not start anything new",
+            Self::EventsPruned => "events before this position are gone",
+            Self::PayloadTooLarge => "the body is too large",
+            Self::UnsupportedMediaType => "the body must be application/json",
+            Self::Unsatisfiable => "no pool could ever serve this",
+            Self::ProtocolTooOld => "the protocol version is too old",
+            Self::QueueFull => "the queue is full",
+            Self::LlmBusy => "the model provider is busy",
+            Self::ShuttingDown => "the server is shutting down",
+            Self::DatabaseUnavailable => "the database is not available",
+            Self::Internal => "internal error",
+            Self::AttemptsExhausted => "all attempts were used",
+            Self::BudgetExhausted => "a budget of the run was spent",
+            Self::DeadlineExceeded => "the deadline passed",
+            Self::QueueExpired => "the run waited too long in the queue",
+            Self::Cancelled => "the run was cancelled",
+            Self::WorkerFailed => "the worker reported a failure",
+            Self::ToolNotReadOnly => "only tools marked read may be called",
+            Self::ToolUnavailable => "the tool is not available",
+            Self::ToolTimeout => "the tool did not answer in time",
+            Self::ProviderFailed => "the model provider failed",
+            Self::ModelNotConfigured => "no model is configured",
+            Self::AgentStepsExhausted => "the agent used all its steps",
+            Self::SecretUnreadable => "a sealed secret cannot be opened",
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Limits of the contracts on the wire; the settings of a server live with its engine.
+
+/// The largest body of a request, in bytes.
+pub const REQUEST_MAX_BYTES: usize = 1 << 20;
+/// The largest result of a run, in bytes.
+pub const RESULT_MAX_BYTES: usize = 4 << 20;
+/// The longest idempotency key, in bytes.
+pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 200;
+/// The most leases one claim may ask for.
+pub const CLAIM_MAX: u32 = 100;
+/// The longest a claim may wait, in milliseconds.
+pub const CLAIM_WAIT_MAX_MS: u64 = 30_000;
+/// The most events one append may carry.
+pub const EVENTS_PER_APPEND_MAX: usize = 500;
+/// The largest page of a list.
+pub const PAGE_MAX: u32 = 200;
+/// The page of a list that names no size.
+pub const PAGE_DEFAULT: u32 = 50;
+/// The most attempts a run may ask for.
+pub const ATTEMPTS_MAX: i32 = 100;
+/// The highest priority; callers may only lower theirs.
+pub const PRIORITY_MAX: i16 = 100;
+/// The latest start or deadline, from now, in milliseconds (366 days).
+pub const HORIZON_MAX_MS: i64 = 366 * 24 * 3_600_000;
+
+const _: () = assert!(
+    REQUEST_MAX_BYTES < RESULT_MAX_BYTES,
+    "a result may be larger than a request"
+);
+const _: () = assert!(PAGE_DEFAULT <= PAGE_MAX, "the default page is a page");
