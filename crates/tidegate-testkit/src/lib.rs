@@ -1,0 +1,25 @@
+//! What tests stand on: a private PostgreSQL and Redis per test process, a fresh database per
+//! test, certificates, a fault proxy, and real processes to kill.
+//!
+//! Each piece is the real thing, started from the machine's binaries (`make setup` installs what
+//! is missing); a missing program fails the test with the command that installs it, and nothing
+//! is skipped. Not done here: mocking of our own crates.
+//!
+//! Invariants:
+//! * two test runs at once on one machine do not meet: sockets live in private directories, ports
+//!   are free ones;
+//! * nothing is left behind, whether a test passes, panics, or its process is killed: servers are
+//!   tied to the process (`tidegate_embedded::tied`) and directories are removed by [`scratch`];
+//! * failures are panics with the cause, so that a test needs no error handling for its rig.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a rig that does not stand fails the test that asked for it"
+)]
+
+pub mod pg;
+pub mod scratch;
+
+pub use pg::{TestCluster, TestDb};
+pub use tidegate_embedded as embedded;
