@@ -1,0 +1,2 @@
+//! tidegate-policy
+pub mod limiter;

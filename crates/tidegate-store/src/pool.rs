@@ -1,0 +1,69 @@
+//! Connections: how many, with which session settings, and how long to try.
+
+use std::{str::FromStr, time::Duration};
+
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use crate::Error;
+
+/// How to connect.
+#[derive(Clone)]
+pub struct ConnectOptions {
+    /// `postgres://…`; `sslmode` and `sslrootcert` as usual (R1.10).
+    pub url: String,
+    /// The most connections of this process.
+    pub max_connections: u32,
+    /// The longest wait for a free connection.
+    pub acquire_timeout: Duration,
+    /// A session that idles inside a transaction longer than this is ended by the database.
+    pub idle_in_transaction: Duration,
+    /// Shown in `pg_stat_activity`.
+    pub application_name: String,
+}
+
+impl std::fmt::Debug for ConnectOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConnectOptions")
+            .field("max_connections", &self.max_connections)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ConnectOptions {
+    /// The usual settings for a URL.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            max_connections: 16,
+            acquire_timeout: Duration::from_secs(5),
+            idle_in_transaction: Duration::from_secs(10),
+            application_name: "tidegate".to_owned(),
+        }
+    }
+
+    fn parse(&self) -> Result<PgConnectOptions, Error> {
+        let idle = format!("{}ms", self.idle_in_transaction.as_millis());
+        Ok(PgConnectOptions::from_str(&self.url)?
+            .application_name(&self.application_name)
+            .options([
+                ("idle_in_transaction_session_timeout", idle.as_str()),
+                ("timezone", "UTC"),
+            ]))
+    }
+}
+
+/// Opens a pool; the first connection is made when it is needed.
+///
+/// The pool does not ping before each use: that costs a round trip per statement, and a dead connection shows itself by
+/// the error of the statement, which callers treat as [`Error::Unavailable`].
+pub fn connect(options: &ConnectOptions) -> Result<PgPool, Error> {
+    Ok(PgPoolOptions::new()
+        .max_connections(options.max_connections)
+        .acquire_timeout(options.acquire_timeout)
+        .test_before_acquire(false)
+        .max_lifetime(Duration::from_secs(30 * 60))
+        .connect_lazy_with(options.parse()?))
+}
