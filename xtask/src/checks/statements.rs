@@ -1,0 +1,247 @@
+//! SQL stands in the store alone, and only opening and closing an attempt may write what an attempt holds.
+//!
+//! The second rule keeps one book of occupancy: a lease that is inserted or deleted by any other statement would be a
+//! way into or out of `running` that forgets the slot, the attempt row or the end. It is proven twice: over the
+//! committed query metadata (what the compiler really checked) and over the string literals of the store (where they
+//! stand).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::{
+    items::Items,
+    lexer::Kind,
+    report::Finding,
+    sql::{Verb, is_statement, marks, writes},
+    tree::Tree,
+};
+
+const STORE: &str = "crates/tidegate-store/";
+/// Where statements over the guarded tables may stand.
+const GUARDED_HOMES: &[&str] = &[
+    "crates/tidegate-store/src/attempts/",
+    "crates/tidegate-store/src/attempts.rs",
+    "crates/tidegate-store/src/tenants/erase.rs",
+];
+const GUARDED: &[&str] = &["run_leases", "background_slots", "run_attempts", "run_ends"];
+const MARKS: &[&str] = &[
+    "attempt:open",
+    "attempt:close",
+    "run:reopen",
+    "tenant:erase",
+];
+/// Crates whose strings may be SQL: the store, what makes databases, and what only tests use.
+const SPEAK_SQL: &[&str] = &[
+    STORE,
+    "crates/tidegate-embedded/",
+    "crates/tidegate-testkit/",
+    "xtask/",
+];
+
+#[derive(Deserialize)]
+struct Prepared {
+    query: String,
+}
+
+pub fn check(tree: &Tree, parsed: &BTreeMap<&str, Items<'_>>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        let prepared = file.path.starts_with(".sqlx/") && file.extension() == "json";
+        if prepared {
+            match serde_json::from_str::<Prepared>(&file.text) {
+                Ok(statement) => guard(&file.path, 0, &statement.query, true, &mut findings),
+                Err(error) => findings.push(Finding::error(
+                    &*file.path,
+                    0,
+                    format!("is no query metadata: {error}"),
+                    "run `cargo xtask sqlx`",
+                )),
+            }
+        } else if file.path.starts_with(&format!("{STORE}src/")) && file.extension() == "sql" {
+            let home = is_home(&file.path);
+            guard(&file.path, 0, &file.text, home, &mut findings);
+        }
+    }
+    for (path, items) in parsed {
+        check_source(path, items, &mut findings);
+    }
+    findings
+}
+
+fn is_home(path: &str) -> bool {
+    GUARDED_HOMES.iter().any(|home| path.starts_with(home))
+}
+
+fn check_source(path: &str, items: &Items<'_>, findings: &mut Vec<Finding>) {
+    if super::sizes::is_test_file(path) || path.contains("/benches/") || path.contains("/examples/")
+    {
+        return;
+    }
+    let speaks_sql = SPEAK_SQL.iter().any(|home| path.starts_with(home));
+    for token in &items.tokens {
+        let Some(literal) = token.literal() else {
+            continue;
+        };
+        if items.in_test_code(token.line) {
+            continue;
+        }
+        if path.starts_with(STORE) {
+            guard(path, token.line, literal, is_home(path), findings);
+        } else if !speaks_sql && is_statement(literal) {
+            findings.push(Finding::error(
+                path,
+                token.line,
+                "SQL outside the store",
+                "give it a name in tidegate-store, in the module of its aggregate",
+            ));
+        }
+    }
+    if path.starts_with(&format!("{STORE}src/")) {
+        check_clock(path, items, findings);
+    }
+}
+
+/// The store decides nothing by its own clock.
+fn check_clock(path: &str, items: &Items<'_>, findings: &mut Vec<Finding>) {
+    for token in &items.tokens {
+        let wall_clock = token.kind == Kind::Str
+            && token.literal().is_some_and(|text| {
+                let text = text.to_ascii_lowercase();
+                is_statement(&text)
+                    && (text.contains("current_timestamp") || has_call(&text, "now()"))
+            });
+        if wall_clock && !items.in_test_code(token.line) {
+            findings.push(Finding::error(
+                path,
+                token.line,
+                "a statement reads the time its transaction began",
+                "use clock_timestamp(): a lease that waited for a lock would be born old",
+            ));
+        }
+    }
+}
+
+fn has_call(text: &str, call: &str) -> bool {
+    text.match_indices(call)
+        .any(|(at, _)| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+}
+
+fn guard(path: &str, line: usize, statement: &str, home: bool, findings: &mut Vec<Finding>) {
+    let guarded: Vec<String> = writes(statement)
+        .into_iter()
+        .filter(|(verb, table)| *verb != Verb::Update && GUARDED.contains(&table.as_str()))
+        .map(|(_, table)| table)
+        .collect();
+    if guarded.is_empty() {
+        return;
+    }
+    let tables = guarded.join(", ");
+    if !home {
+        findings.push(Finding::error(
+            path,
+            line,
+            format!("a statement outside the attempts inserts into or deletes from {tables}"),
+            "go through open_attempt or close_attempt: they write run, lease, holds and event together",
+        ));
+    }
+    if !marks(statement).iter().any(|mark| MARKS.contains(mark)) {
+        findings.push(Finding::error(
+            path,
+            line,
+            format!("an unmarked statement inserts into or deletes from {tables}"),
+            format!("begin it with one of {}", marks_shown()),
+        ));
+    }
+}
+
+fn marks_shown() -> String {
+    let shown: Vec<String> = MARKS.iter().map(|mark| format!("/* {mark} */")).collect();
+    shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::items::items;
+
+    fn run(path: &str, text: &str) -> Vec<String> {
+        let tree = Tree::of(&[(path, text)]);
+        let parsed = tree
+            .rust()
+            .map(|file| (file.path.as_str(), items(&file.text)))
+            .collect();
+        check(&tree, &parsed)
+            .into_iter()
+            .map(|finding| format!("{}: {}", finding.line, finding.what))
+            .collect()
+    }
+
+    fn prepared(statement: &str) -> String {
+        format!("{{\"query\": {statement:?}, \"describe\": {{}}}}")
+    }
+
+    const OPEN: &str = "/* attempt:open */ INSERT INTO run_leases (run_id) SELECT $1";
+    const LOOSE: &str = "INSERT INTO run_leases (run_id) SELECT $1";
+
+    #[test]
+    fn prepared_statements_over_guarded_tables_carry_a_mark() {
+        assert!(run(".sqlx/query-1.json", &prepared(OPEN)).is_empty());
+        assert_eq!(run(".sqlx/query-1.json", &prepared(LOOSE)).len(), 1);
+        for table in GUARDED {
+            let statement = format!("WITH x AS (DELETE FROM {table} RETURNING 1) SELECT 1 FROM x");
+            assert_eq!(
+                run(".sqlx/query-1.json", &prepared(&statement)).len(),
+                1,
+                "{table}"
+            );
+        }
+        assert!(
+            run(
+                ".sqlx/query-1.json",
+                &prepared("UPDATE run_leases SET lease_until = $1")
+            )
+            .is_empty()
+        );
+        assert_eq!(run(".sqlx/query-1.json", "{}").len(), 1);
+    }
+
+    #[test]
+    fn they_stand_with_the_attempts_only() {
+        let code = |statement: &str| format!("fn f() {{ let q = r#\"{statement}\"#; }}");
+        let home = "crates/tidegate-store/src/attempts/open.rs";
+        let other = "crates/tidegate-store/src/runs.rs";
+        assert!(run(home, &code(OPEN)).is_empty());
+        assert_eq!(run(home, &code(LOOSE)).len(), 1);
+        assert_eq!(run(other, &code(OPEN)).len(), 1);
+        assert_eq!(run(other, &code(LOOSE)).len(), 2);
+        let test = format!("#[cfg(test)]\nmod tests {{ {} }}", code(LOOSE));
+        assert!(run(other, &test).is_empty());
+    }
+
+    #[test]
+    fn other_crates_hold_no_sql() {
+        let code = "fn f() { g(\"SELECT id FROM agent_runs\"); h(\"select a provider\"); }";
+        assert_eq!(
+            run("crates/tidegate-engine/src/a.rs", code),
+            ["1: SQL outside the store"]
+        );
+        for path in [
+            "crates/tidegate-engine/tests/a.rs",
+            "crates/tidegate-testkit/src/a.rs",
+            "crates/tidegate-store/src/a.rs",
+        ] {
+            assert!(run(path, code).is_empty(), "{path}");
+        }
+    }
+
+    #[test]
+    fn time_in_statements_is_the_clock_and_not_the_transaction() {
+        let code = |clock: &str| format!("fn f() {{ g(\"SELECT {clock} FROM x\"); }}");
+        let path = "crates/tidegate-store/src/a.rs";
+        assert!(run(path, &code("clock_timestamp()")).is_empty());
+        assert!(run(path, &code("fresh_now()")).is_empty());
+        assert_eq!(run(path, &code("now()")).len(), 1);
+        assert_eq!(run(path, &code("CURRENT_TIMESTAMP")).len(), 1);
+    }
+}
