@@ -1,2 +1,4 @@
 //! tidegate-policy
+pub mod buckets;
+pub mod fairness;
 pub mod limiter;
