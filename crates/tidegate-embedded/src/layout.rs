@@ -4,13 +4,14 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
 use crate::error::{AtPath, EmbeddedError};
+use crate::wait;
 
 /// Longest path of a unix socket (`sun_path` holds 108 bytes with the final zero).
 const SOCKET_PATH_MAX: usize = 107;
@@ -59,7 +60,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Makes or opens the directory and becomes its owner.
-    pub(crate) fn open(dir: &Path, wait: Duration) -> Result<Self, EmbeddedError> {
+    pub(crate) fn open(dir: &Path, patience: Duration) -> Result<Self, EmbeddedError> {
         let dir = std::path::absolute(dir).at("resolve", dir)?;
         let mode = if Uid::effective().is_root() {
             0o755
@@ -76,7 +77,7 @@ impl Layout {
         if !marked && has_foreign_entries(&root)? {
             return Err(EmbeddedError::NotOurs { dir: root });
         }
-        let lock = take_lock(&root, wait)?;
+        let lock = take_lock(&root, patience)?;
         let layout = Self { root, _lock: lock };
         if !marked {
             layout.write_marker(None)?;
@@ -260,7 +261,7 @@ fn has_foreign_entries(root: &Path) -> Result<bool, EmbeddedError> {
 }
 
 /// The lock is the kernel's, so it ends with its owner; the number inside is for messages only.
-fn take_lock(root: &Path, wait: Duration) -> Result<File, EmbeddedError> {
+fn take_lock(root: &Path, patience: Duration) -> Result<File, EmbeddedError> {
     let path = root.join("lock");
     let mut file = OpenOptions::new()
         .create(true)
@@ -270,22 +271,17 @@ fn take_lock(root: &Path, wait: Duration) -> Result<File, EmbeddedError> {
         .mode(0o600)
         .open(&path)
         .at("open", &path)?;
-    let deadline = Instant::now() + wait;
-    loop {
-        match file.try_lock() {
-            Ok(()) => break,
-            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                std::thread::sleep(LOCK_POLL);
-            }
-            Err(TryLockError::WouldBlock) => {
-                let owner = fs::read_to_string(&path).unwrap_or_default();
-                return Err(EmbeddedError::Owned {
-                    dir: root.to_owned(),
-                    owner: owner.trim().to_owned(),
-                });
-            }
-            Err(TryLockError::Error(error)) => return Err(error).at("lock", path),
-        }
+    let free = wait::until(patience, LOCK_POLL, || match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error).at("lock", &path),
+    })?;
+    if !free {
+        let owner = fs::read_to_string(&path).unwrap_or_default();
+        return Err(EmbeddedError::Owned {
+            dir: root.to_owned(),
+            owner: owner.trim().to_owned(),
+        });
     }
     let write = |file: &mut File| -> std::io::Result<()> {
         file.set_len(0)?;

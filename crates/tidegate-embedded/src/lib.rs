@@ -31,6 +31,7 @@ mod options;
 mod strays;
 mod supervisor;
 pub mod tied;
+mod wait;
 
 pub use account::Account;
 pub use binaries::{Binaries, MIN_MAJOR, Search};

@@ -83,7 +83,7 @@ impl Options {
             settings: Vec::new(),
             tls: None,
             revive: true,
-            start_timeout: Duration::from_secs(60),
+            start_timeout: Duration::from_mins(1),
             stop_timeout: Duration::from_secs(20),
             lock_timeout: Duration::from_secs(3),
         }

@@ -4,15 +4,17 @@
 //! cluster if it is a `postgres` whose working directory is the data directory; a mere number in
 //! `postmaster.pid` proves nothing, since numbers are reused after a reboot.
 
+use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::error::{AtPath, EmbeddedError};
+use crate::wait;
 
 /// How long children of a dead postmaster get to notice by themselves.
 const NOTICE: Duration = Duration::from_secs(2);
@@ -39,7 +41,9 @@ pub(crate) fn clear(data: &Path, socket_dir: &Path) -> Result<(), EmbeddedError>
         if left.is_empty() {
             break;
         }
-        left.iter().for_each(|pid| send(*pid, signal));
+        for pid in left {
+            send(pid, signal);
+        }
         wait_until_none(data, PATIENCE);
     }
     if let Some(&pid) = processes_in(data).first() {
@@ -87,10 +91,8 @@ fn send(pid: i32, signal: Signal) {
 }
 
 fn wait_until_none(data: &Path, patience: Duration) {
-    let deadline = Instant::now() + patience;
-    while !processes_in(data).is_empty() && Instant::now() < deadline {
-        std::thread::sleep(POLL);
-    }
+    let none = || Ok::<_, Infallible>(processes_in(data).is_empty());
+    let Ok(_) = wait::until(patience, POLL, none);
 }
 
 /// PostgreSQL processes that work in `data`. Ended ones that nobody has reaped have no working

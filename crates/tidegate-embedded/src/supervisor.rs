@@ -21,6 +21,7 @@ use crate::layout::{Layout, write_private};
 use crate::options::{Durability, Listen, Options};
 use crate::strays;
 use crate::tied::{self, Farewell, Tied};
+use crate::wait;
 
 /// How often an unexpected end is looked for.
 const WATCH: Duration = Duration::from_millis(100);
@@ -29,7 +30,7 @@ const POLL: Duration = Duration::from_millis(10);
 const REVIVE_FIRST: Duration = Duration::from_millis(250);
 const REVIVE_MOST: Duration = Duration::from_secs(10);
 /// A server that lived this long starts again without the earlier delays.
-const REVIVE_FORGET: Duration = Duration::from_secs(60);
+const REVIVE_FORGET: Duration = Duration::from_mins(1);
 /// How long a hard stop may take before `kill -9`.
 const HARD_STOP: Duration = Duration::from_secs(5);
 
@@ -155,19 +156,18 @@ impl Supervisor {
     }
 
     fn wait_until_ready(&mut self) -> Result<(), EmbeddedError> {
-        let deadline = Instant::now() + self.options.start_timeout;
         let pid = self.pid.load(Ordering::Acquire);
-        while Instant::now() < deadline {
+        let patience = self.options.start_timeout;
+        let ready = wait::until(patience, POLL, || {
             if let Some(status) = self.reap()? {
                 return Err(self.not_started(format!("it ended with {status}")));
             }
-            if is_ready(&self.layout.data(), pid) {
-                return Ok(());
-            }
-            std::thread::sleep(POLL);
+            Ok(is_ready(&self.layout.data(), pid))
+        })?;
+        if ready {
+            return Ok(());
         }
-        let why = format!("not ready within {:?}", self.options.start_timeout);
-        let error = self.not_started(why);
+        let error = self.not_started(format!("not ready within {patience:?}"));
         self.stop()?;
         Err(error)
     }
@@ -203,7 +203,8 @@ impl Supervisor {
         .map(|(name, value)| (name.to_owned(), value))
         .into();
         if self.options.durability == Durability::Throwaway {
-            let off = ["fsync", "synchronous_commit", "full_page_writes"];
+            // Not `synchronous_commit`: without it a mere kill of PostgreSQL loses what it acknowledged.
+            let off = ["fsync", "full_page_writes"];
             settings.extend(off.map(|name| (name.to_owned(), "off".to_owned())));
         }
         if let Some(tls) = &self.options.tls {
@@ -240,20 +241,22 @@ impl Supervisor {
                 return Ok(());
             }
             self.signal(signal)?;
-            let deadline = Instant::now() + patience;
-            while self.reap()?.is_none() && self.child.is_some() && Instant::now() < deadline {
-                std::thread::sleep(POLL);
-            }
+            self.wait_for_end(patience)?;
         }
         Ok(())
     }
 
+    fn wait_for_end(&mut self, patience: Duration) -> Result<(), EmbeddedError> {
+        wait::until(patience, POLL, || {
+            self.reap()?;
+            Ok(self.child.is_none())
+        })
+        .map(drop)
+    }
+
     fn kill(&mut self) -> Result<(), EmbeddedError> {
         self.signal(Signal::SIGKILL)?;
-        let deadline = Instant::now() + HARD_STOP;
-        while self.reap()?.is_none() && self.child.is_some() && Instant::now() < deadline {
-            std::thread::sleep(POLL);
-        }
+        self.wait_for_end(HARD_STOP)?;
         self.plan_revival();
         Ok(())
     }

@@ -181,19 +181,15 @@ fn setpriv() -> Option<&'static Path> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
+    use crate::wait;
 
     fn ended(child: &mut Child) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while Instant::now() < deadline {
-            if child.try_wait().unwrap().is_some() {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        false
+        let patience = Duration::from_secs(10);
+        let gone = || child.try_wait().map(|status| status.is_some());
+        wait::until(patience, Duration::from_millis(10), gone).unwrap()
     }
 
     #[test]
@@ -202,8 +198,9 @@ mod tests {
         sleeper.arg("60");
         let tied = std::thread::spawn(|| spawn(sleeper, Farewell::Kill).unwrap());
         let mut tied = tied.join().unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        assert!(tied.try_wait().unwrap().is_none());
+        let early = || tied.try_wait().map(|status| status.is_some());
+        let interval = Duration::from_millis(10);
+        assert!(!wait::until(10 * interval, interval, early).unwrap());
         tied.signal(Signal::SIGKILL).unwrap();
         assert!(ended(tied.child_mut()));
     }
