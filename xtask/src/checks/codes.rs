@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
 };
 
-use crate::{catalogue::replace_block, items::Items, report::Finding, tree::Tree};
+use crate::{catalogue::replace_block, items::Items, lexer::Kind, report::Finding, tree::Tree};
 
 pub const INDEX: &str = "docs/codes/README.md";
 const PAGES: &str = "docs/codes/";
@@ -23,18 +23,30 @@ pub fn check(tree: &Tree, parsed: &BTreeMap<&str, Items<'_>>) -> Vec<Finding> {
         let Some(items) = parsed.get(path) else {
             continue;
         };
+        let facts = facts(items);
         for token in &items.tokens {
             let code = token.literal().filter(|text| is_code(text));
             let Some(code) = code.filter(|_| !items.in_test_code(token.line)) else {
                 continue;
             };
             known.insert(code);
-            if !tree.contains(&page(code)) {
+            let Some(file) = tree.get(&page(code)) else {
                 findings.push(Finding::error(
                     *path,
                     token.line,
                     format!("{code} has no page"),
                     format!("write {}: what it means, when, what to do", page(code)),
+                ));
+                continue;
+            };
+            if let Some(fact) = facts.get(code)
+                && !file.text.lines().any(|line| line == fact)
+            {
+                findings.push(Finding::error(
+                    &*file.path,
+                    0,
+                    format!("does not say what the code says: {fact}"),
+                    format!("correct the page's line, or {path}"),
                 ));
             }
         }
@@ -68,6 +80,64 @@ pub fn check(tree: &Tree, parsed: &BTreeMap<&str, Items<'_>>) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// The line that a code's page must hold, from the match arms of `status`, `retryable` and `rank`.
+fn facts(items: &Items<'_>) -> BTreeMap<String, String> {
+    let statuses = numbers(items, "status");
+    let ranks = numbers(items, "rank");
+    let retryable = arms(items, "retryable");
+    let code: Vec<_> = items
+        .tokens
+        .iter()
+        .filter(|token| token.kind != Kind::Comment)
+        .collect();
+    code.windows(3)
+        .filter(|window| window[1].is("="))
+        .filter_map(|window| {
+            let variant = window[0].text;
+            let value = window[2].literal().filter(|text| is_code(text))?;
+            let fact = if let Some(status) = statuses.get(variant) {
+                let again = retryable.iter().any(|(name, _)| *name == variant);
+                let not = if again { "" } else { "not " };
+                format!("HTTP status {status}, {not}retryable.")
+            } else {
+                let rank = ranks.get(variant)?;
+                format!("Queue reason, rank {rank} (of several the lowest is shown).")
+            };
+            Some((value.to_owned(), fact))
+        })
+        .collect()
+}
+
+fn numbers<'a>(items: &Items<'a>, function: &str) -> BTreeMap<&'a str, &'a str> {
+    arms(items, function)
+        .into_iter()
+        .filter_map(|(name, number)| Some((name, number?)))
+        .collect()
+}
+
+/// `Self::A | Self::B => 409` in the function as (A, 409) and (B, 409).
+fn arms<'a>(items: &Items<'a>, function: &str) -> Vec<(&'a str, Option<&'a str>)> {
+    let mut found: Vec<(&str, Option<&str>)> = Vec::new();
+    for function in items.functions.iter().filter(|f| f.name == function) {
+        let (from, to) = function.tokens;
+        let body: Vec<_> = items.tokens[from..to].iter().collect();
+        let mut open = found.len();
+        for (at, token) in body.iter().enumerate() {
+            let behind =
+                |back: usize, text: &str| at.checked_sub(back).is_some_and(|at| body[at].is(text));
+            if token.kind == Kind::Ident && behind(1, ":") && behind(3, "Self") {
+                found.push((token.text, None));
+            } else if token.kind == Kind::Number {
+                for arm in &mut found[open..] {
+                    arm.1 = Some(token.text);
+                }
+                open = found.len();
+            }
+        }
+    }
+    found
 }
 
 fn page(code: &str) -> String {
@@ -166,5 +236,38 @@ mod tests {
         let written = with_pages(&index, &Tree::of(&files)).unwrap();
         assert!(written.contains("| [`LEASE_LOST`](LEASE_LOST.md) | The lease is gone. |"));
         assert!(run(&[(SOURCES[0], CODES), page, (INDEX, written.as_str())]).is_empty());
+    }
+
+    #[test]
+    fn a_page_says_the_status_that_the_code_has() {
+        let code = "enum Code { LeaseLost = \"LEASE_LOST\", Busy = \"BUSY\" }
+            impl Code {
+                fn status(self) -> u16 { match self { Self::LeaseLost => 409, Self::Busy => 503 } }
+                fn retryable(self) -> bool { matches!(self, Self::Busy) }
+            }";
+        let page = |code: &str, line: &str| format!("# {code}\n\nGone.\n\n{line}\n");
+        let lost = page("LEASE_LOST", "HTTP status 409, not retryable.");
+        let busy = page("BUSY", "HTTP status 503, retryable.");
+        let run_with = |lost: &str| {
+            run(&[
+                (SOURCES[0], code),
+                ("docs/codes/LEASE_LOST.md", lost),
+                ("docs/codes/BUSY.md", &busy),
+            ])
+        };
+        assert_eq!(run_with(&lost), Vec::<String>::new());
+        let stale = page("LEASE_LOST", "HTTP status 410, not retryable.");
+        assert_eq!(
+            run_with(&stale),
+            ["does not say what the code says: HTTP status 409, not retryable."]
+        );
+    }
+
+    #[test]
+    fn a_page_says_the_rank_that_the_reason_has() {
+        let code = "enum Reason { Busy = \"BUSY\" } impl Reason { fn rank(self) -> u8 { match self { Self::Busy => 3 } } }";
+        let page = "# BUSY\n\nGone.\n\nQueue reason, rank 2 (of several the lowest is shown).\n";
+        let found = run(&[(SOURCES[1], code), ("docs/codes/BUSY.md", page)]);
+        assert_eq!(found.len(), 1);
     }
 }
