@@ -1,1 +1,3 @@
 //! tidegate-engine
+
+pub mod settings;
