@@ -6,8 +6,13 @@
 //! a transaction runs in a task of its own, so that a caller who goes away never leaves a connection inside one (O-29);
 //! only `attempts` inserts or deletes leases, slots, attempts and ends.
 
+pub mod attempts;
+pub mod conversations;
 pub mod error;
+pub mod lanes;
+pub mod events;
 pub mod pool;
+pub mod runs;
 pub mod transaction;
 
 pub use error::Error;

@@ -1,0 +1,451 @@
+//! `close_attempt`: from a lease to the run's end or its next place, by arrays.
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+use tidegate_model::{
+    Fence, RunId,
+    api::MessageRole,
+    event::EventKind,
+    run::{ParkReason, RunState},
+};
+use tidegate_policy::retry::{AttemptFacts, Disposition, Report, StopReason, Verdict};
+use uuid::Uuid;
+
+use super::{
+    HeldLease, LeaseKey, bucket_number,
+    turns::{EndedTurn, end_turns, lock_conversations},
+};
+use crate::{Error, Fleet, error::stored};
+
+/// What is said about one attempt when it is closed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CloseReport {
+    /// Whose lease.
+    pub lease: HeldLease,
+    /// How it came to its end.
+    pub report: Report,
+    /// For people; no secrets, no message contents.
+    pub detail: Option<String>,
+    /// Tokens that this attempt used.
+    pub tokens: i64,
+    /// What the run gives back, if it completed.
+    pub result: Option<Value>,
+    /// Messages for the conversation of a turn that completed.
+    pub messages: Vec<(MessageRole, Value)>,
+}
+
+/// Who closes: decides which leases may be closed at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closer {
+    /// Its holder, whose lease must be open and not expired.
+    Holder,
+    /// A takeover: the lease must still be expired, or of a lost history (O-01).
+    Takeover,
+    /// The end of the grace after a stop.
+    Grace {
+        /// How long the grace is, in milliseconds.
+        grace_ms: i64,
+    },
+}
+
+/// What became of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// Where the lease stood.
+    pub key: LeaseKey,
+    /// What was decided.
+    pub verdict: Verdict,
+    /// From the stop mark to this release, in milliseconds.
+    pub stop_to_release_ms: Option<i64>,
+}
+
+impl Closed {
+    /// Where the run is now.
+    pub const fn state(&self) -> RunState {
+        match self.verdict.next {
+            Disposition::End { state, .. } => state,
+            Disposition::QueueAtHead | Disposition::BackOff { .. } => RunState::Queued,
+        }
+    }
+}
+
+/// Decides what follows an attempt; the policy function with its jitter.
+pub type Decide = Arc<dyn Fn(&AttemptFacts, Report) -> Verdict + Send + Sync>;
+
+/// A lease under its lock, with the facts of its run.
+struct Locked {
+    lease: HeldLease,
+    conversation: Option<Uuid>,
+    facts: AttemptFacts,
+    stop_to_release_ms: Option<i64>,
+}
+
+impl Fleet {
+    /// Closes attempts in one transaction: attempt row, end or next place, event, slot, messages, next turn.
+    ///
+    /// Reports whose lease is not held as `closer` demands are left out of the answer and change nothing (R4.2).
+    pub async fn close_attempts(
+        &self,
+        reports: Vec<CloseReport>,
+        closer: Closer,
+        decide: Decide,
+        queue_max_age_ms: i64,
+    ) -> Result<Vec<Closed>, Error> {
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let reports = Arc::new(reports);
+        self.store()
+            .transaction("close_attempts", move |tx| {
+                let reports = Arc::clone(&reports);
+                let decide = Arc::clone(&decide);
+                Box::pin(
+                    async move { close(tx, &reports, closer, &decide, queue_max_age_ms).await },
+                )
+            })
+            .await
+    }
+}
+
+async fn close(
+    tx: &mut PgConnection,
+    reports: &[CloseReport],
+    closer: Closer,
+    decide: &Decide,
+    queue_max_age_ms: i64,
+) -> Result<Vec<Closed>, Error> {
+    let conversations: Vec<(String, Uuid)> = reports
+        .iter()
+        .filter_map(|r| {
+            let key = &r.lease.key;
+            Some((
+                key.tenant.as_str().to_owned(),
+                key.conversation_id?.as_uuid(),
+            ))
+        })
+        .collect();
+    lock_conversations(tx, &conversations).await?;
+    let locked = lock_leases(tx, reports, closer).await?;
+    let by_run: HashMap<RunId, &CloseReport> =
+        reports.iter().map(|r| (r.lease.key.run_id, r)).collect();
+    let mut closed = Vec::with_capacity(locked.len());
+    let mut batch = Batch::default();
+    let mut turns = Vec::new();
+    for lease in locked {
+        let Some(report) = by_run.get(&lease.lease.key.run_id) else {
+            continue;
+        };
+        let mut facts = lease.facts;
+        facts.spent_tokens = facts.spent_tokens.saturating_add(report.tokens);
+        let verdict = decide(&facts, report.report);
+        batch.push(&lease, report, &facts, &verdict);
+        if let (Disposition::End { state, .. }, Some(conversation)) =
+            (verdict.next, lease.conversation)
+        {
+            let messages = if state == RunState::Succeeded {
+                report
+                    .messages
+                    .iter()
+                    .map(|(role, content)| (role.as_str(), content.clone()))
+                    .collect()
+            } else {
+                Vec::new()
+            };
+            turns.push(EndedTurn {
+                tenant: lease.lease.key.tenant.as_str().to_owned(),
+                conversation,
+                run_id: lease.lease.key.run_id.as_uuid(),
+                messages,
+            });
+        }
+        closed.push(Closed {
+            key: lease.lease.key,
+            verdict,
+            stop_to_release_ms: lease.stop_to_release_ms,
+        });
+    }
+    fail::fail_point!("close_before_write");
+    batch.write(tx, queue_max_age_ms).await?;
+    end_turns(tx, &turns, queue_max_age_ms).await?;
+    fail::fail_point!("close_before_commit");
+    Ok(closed)
+}
+
+async fn lock_leases(
+    tx: &mut PgConnection,
+    reports: &[CloseReport],
+    closer: Closer,
+) -> Result<Vec<Locked>, Error> {
+    let buckets: Vec<i16> = reports
+        .iter()
+        .map(|r| bucket_number(r.lease.key.bucket))
+        .collect();
+    let tenants: Vec<String> = reports
+        .iter()
+        .map(|r| r.lease.key.tenant.as_str().to_owned())
+        .collect();
+    let runs: Vec<Uuid> = reports
+        .iter()
+        .map(|r| r.lease.key.run_id.as_uuid())
+        .collect();
+    let generations: Vec<i32> = reports.iter().map(|r| r.lease.fence.generation).collect();
+    let numbers: Vec<i64> = reports.iter().map(|r| r.lease.fence.number).collect();
+    let (how, grace_ms) = match closer {
+        Closer::Holder => ("holder", 0),
+        Closer::Takeover => ("takeover", 0),
+        Closer::Grace { grace_ms } => ("grace", grace_ms),
+    };
+    // What the caller saw is checked again under the lock: a run that finished or was claimed again in between is left
+    // alone (O-01).
+    let rows = sqlx::query!(
+        r#"SELECT l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation, l.fence_number,
+                  l.conversation_id, l.stop_reason,
+                  l.spent_tokens, l.spent_ms + (extract(epoch FROM clock.now - l.started_at) * 1000)::bigint AS "spent_ms!",
+                  (extract(epoch FROM clock.now - l.stop_requested_at) * 1000)::bigint AS stop_to_release_ms,
+                  a.max_attempts, a.backoff_base_ms, a.backoff_max_ms, a.budget_ms, a.budget_tokens,
+                  coalesce(a.deadline <= clock.now, false) AS "deadline_passed!"
+           FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::integer[], $5::bigint[])
+                AS k(bucket, tenant, run_id, fence_generation, fence_number)
+           JOIN agent_runs a ON a.tenant = k.tenant AND a.run_id = k.run_id
+           JOIN run_leases l ON l.scope = a.scope AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
+            AND l.fence_generation = k.fence_generation AND l.fence_number = k.fence_number
+           CROSS JOIN cluster c
+           CROSS JOIN (SELECT clock_timestamp() AS now) clock
+           WHERE CASE $6::text
+                 WHEN 'holder' THEN l.fence_generation = c.generation AND l.lease_until > clock.now
+                 WHEN 'takeover' THEN l.fence_generation <> c.generation OR l.lease_until <= clock.now
+                 ELSE l.stop_requested_at + $7::bigint * interval '1 millisecond' <= clock.now END
+           ORDER BY l.bucket, l.tenant, l.run_id
+           FOR UPDATE OF l"#,
+        &buckets,
+        &tenants,
+        &runs,
+        &generations,
+        &numbers,
+        how,
+        grace_ms,
+    )
+    .fetch_all(tx)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let stop: Option<StopReason> = row
+                .stop_reason
+                .as_deref()
+                .map(|text| stored(text, "run_leases.stop_reason"))
+                .transpose()?;
+            Ok(Locked {
+                lease: HeldLease {
+                    key: LeaseKey {
+                        bucket: super::bucket_of(row.bucket)?,
+                        tenant: stored(&row.tenant, "run_leases.tenant")?,
+                        run_id: RunId::from_uuid(row.run_id),
+                        conversation_id: row
+                            .conversation_id
+                            .map(tidegate_model::ConversationId::from_uuid),
+                    },
+                    fence: Fence {
+                        generation: row.fence_generation,
+                        number: row.fence_number,
+                    },
+                },
+                conversation: row.conversation_id,
+                stop_to_release_ms: row.stop_to_release_ms,
+                facts: AttemptFacts {
+                    attempt: row.attempt,
+                    max_attempts: row.max_attempts,
+                    leases_lost: row.leases_lost,
+                    spent_ms: row.spent_ms,
+                    budget_ms: row.budget_ms,
+                    spent_tokens: row.spent_tokens,
+                    budget_tokens: row.budget_tokens,
+                    deadline_passed: row.deadline_passed,
+                    stop,
+                    backoff_base_ms: row.backoff_base_ms,
+                    backoff_max_ms: row.backoff_max_ms,
+                },
+            })
+        })
+        .collect()
+}
+
+/// What one closing statement writes, as arrays.
+#[derive(Default)]
+struct Batch {
+    buckets: Vec<i16>,
+    tenants: Vec<String>,
+    runs: Vec<Uuid>,
+    outcomes: Vec<String>,
+    codes: Vec<Option<String>>,
+    details: Vec<Option<String>>,
+    tokens: Vec<i64>,
+    next: Vec<String>,
+    end_codes: Vec<Option<String>>,
+    delays: Vec<i64>,
+    attempts: Vec<i32>,
+    lost: Vec<i32>,
+    spent_ms: Vec<i64>,
+    results: Vec<Option<Value>>,
+    event_kinds: Vec<String>,
+    event_bodies: Vec<Value>,
+}
+
+impl Batch {
+    fn push(
+        &mut self,
+        lease: &Locked,
+        report: &CloseReport,
+        facts: &AttemptFacts,
+        verdict: &Verdict,
+    ) {
+        let key = &lease.lease.key;
+        self.buckets.push(bucket_number(key.bucket));
+        self.tenants.push(key.tenant.as_str().to_owned());
+        self.runs.push(key.run_id.as_uuid());
+        self.outcomes.push(verdict.outcome.as_str().to_owned());
+        self.codes
+            .push(verdict.code.map(|code| code.as_str().to_owned()));
+        self.details.push(report.detail.clone());
+        self.tokens.push(report.tokens);
+        self.attempts
+            .push(facts.attempt - i32::from(!verdict.counts));
+        self.lost.push(facts.leases_lost + i32::from(verdict.lost));
+        self.spent_ms.push(facts.spent_ms);
+        let (next, end_code, delay, kind, body) = match verdict.next {
+            Disposition::End { state, code } => (
+                state.as_str(),
+                code.map(|code| code.as_str().to_owned()),
+                0,
+                EventKind::RunEnded,
+                json!({"state": state, "code": code}),
+            ),
+            Disposition::QueueAtHead => (
+                "queue",
+                None,
+                0,
+                EventKind::AttemptClosed,
+                json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code, "retryInMs": 0}),
+            ),
+            Disposition::BackOff { delay_ms } => (
+                ParkReason::RetryBackoff.as_str(),
+                None,
+                delay_ms,
+                EventKind::AttemptClosed,
+                json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code, "retryInMs": delay_ms}),
+            ),
+        };
+        self.next.push(next.to_owned());
+        self.end_codes.push(end_code);
+        self.delays.push(delay);
+        let succeeded = matches!(
+            verdict.next,
+            Disposition::End {
+                state: RunState::Succeeded,
+                ..
+            }
+        );
+        self.results.push(if succeeded {
+            report.result.clone()
+        } else {
+            None
+        });
+        self.event_kinds.push(kind.as_str().to_owned());
+        self.event_bodies.push(body);
+    }
+
+    async fn write(self, tx: &mut PgConnection, queue_max_age_ms: i64) -> Result<(), Error> {
+        if self.runs.is_empty() {
+            return Ok(());
+        }
+        let expected = self.runs.len() as u64;
+        let changed = sqlx::query!(
+            r#"/* attempt:close */
+            WITH given AS (
+                SELECT * FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[],
+                    $7::bigint[], $8::text[], $9::text[], $10::bigint[], $11::integer[], $12::integer[], $13::bigint[],
+                    $14::jsonb[], $15::text[], $16::jsonb[])
+                AS g(bucket, tenant, run_id, outcome, code, detail, tokens, next, end_code, delay_ms, attempts_after,
+                    lost_after, spent_after, result, event_kind, event_body)
+            ), gone AS (
+                DELETE FROM run_leases l USING given g, agent_runs a
+                WHERE a.tenant = g.tenant AND a.run_id = g.run_id
+                  AND l.scope = a.scope AND l.bucket = g.bucket AND l.tenant = g.tenant AND l.run_id = g.run_id
+                RETURNING l.*, a.deadline
+            ), slots AS (
+                DELETE FROM background_slots s USING gone l
+                WHERE l.bucket = 1 AND s.scope = l.scope AND s.tenant = l.tenant AND s.run_id = l.run_id
+                RETURNING s.run_id, s.slot
+            ), closed AS MATERIALIZED (
+                SELECT l.*, g.outcome, g.code, g.detail, g.tokens, g.next, g.end_code, g.delay_ms, g.attempts_after,
+                       g.lost_after, g.spent_after, g.result, g.event_kind, g.event_body, s.slot, clock.now,
+                       (SELECT coalesce(max(e.seq), 0) + 1 FROM run_events e
+                        WHERE e.tenant = l.tenant AND e.run_id = l.run_id) AS seq
+                FROM gone l JOIN given g ON g.tenant = l.tenant AND g.run_id = l.run_id
+                LEFT JOIN slots s ON s.run_id = l.run_id
+                CROSS JOIN (SELECT clock_timestamp() AS now) clock
+            ), attempts AS (
+                INSERT INTO run_attempts (tenant, run_id, fence_generation, fence_number, attempt, pool, holder,
+                    incarnation, queued_at, started_at, ended_at, outcome, code, detail, tokens, background_slot)
+                SELECT tenant, run_id, fence_generation, fence_number, attempt, pool, holder, incarnation, queued_at,
+                    started_at, greatest(now, started_at), outcome, code, detail, tokens, slot FROM closed
+            ), ends AS (
+                INSERT INTO run_ends (tenant, run_id, state, code, detail, result, attempts, fence_number, spent_tokens,
+                    spent_ms, next_seq, ended_at)
+                SELECT tenant, run_id, next, end_code, detail, result, attempts_after, fence_number,
+                    spent_tokens + tokens, spent_after, seq + 1, now
+                FROM closed WHERE next IN ('succeeded', 'failed', 'cancelled', 'expired')
+            ), queued AS (
+                INSERT INTO run_queue (scope, bucket, tenant, class, rank, urgency, run_id, attempts, fence_number,
+                    leases_lost, spent_tokens, spent_ms, next_seq, queued_at, expires_at)
+                SELECT scope, bucket, tenant, class, 0, urgency, run_id, attempts_after, fence_number, lost_after,
+                    spent_tokens + tokens, spent_after, seq + 1, now,
+                    least(deadline, now + $17::bigint * interval '1 millisecond')
+                FROM closed WHERE next = 'queue'
+            ), parked AS (
+                INSERT INTO run_parked (tenant, run_id, why, due, scope, bucket, class, urgency, conversation_id, turn_no,
+                    attempts, fence_number, leases_lost, spent_tokens, spent_ms, next_seq, parked_at, expires_at)
+                SELECT c.tenant, c.run_id, c.next, c.now + c.delay_ms * interval '1 millisecond', c.scope, c.bucket,
+                    c.class, c.urgency, c.conversation_id, a.turn_no, c.attempts_after, c.fence_number, c.lost_after,
+                    c.spent_tokens + c.tokens, c.spent_after, c.seq + 1, c.now,
+                    least(c.deadline, c.now + (c.delay_ms + $17::bigint) * interval '1 millisecond')
+                FROM closed c JOIN agent_runs a ON a.tenant = c.tenant AND a.run_id = c.run_id
+                WHERE c.next = 'retry_backoff'
+            ), told AS (
+                INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
+                SELECT tenant, run_id, seq, now, event_kind, event_body FROM closed
+            )
+            SELECT count(*) AS "count!" FROM closed"#,
+            &self.buckets,
+            &self.tenants,
+            &self.runs,
+            &self.outcomes,
+            &self.codes as &[Option<String>],
+            &self.details as &[Option<String>],
+            &self.tokens,
+            &self.next,
+            &self.end_codes as &[Option<String>],
+            &self.delays,
+            &self.attempts,
+            &self.lost,
+            &self.spent_ms,
+            &self.results as &[Option<Value>],
+            &self.event_kinds,
+            &self.event_bodies,
+            queue_max_age_ms,
+        )
+        .fetch_one(tx)
+        .await?
+        .count;
+        if u64::try_from(changed).ok() == Some(expected) {
+            Ok(())
+        } else {
+            Err(Error::RowCount {
+                statement: "close attempts",
+                expected,
+                changed: u64::try_from(changed).unwrap_or(0),
+            })
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The only way into and out of `running` (architecture, mistake 2).
+//!
+//! [`Fleet::open_foreground`] and [`Fleet::open_background`] write lease, slot and event; [`Fleet::close_attempts`]
+//! writes attempt, end or next place, event and the conversation's next turn; both in one transaction and by arrays.
+//! [`Fleet::end_queued`] ends runs that hold no lease, [`Fleet::reopen`] puts a dead letter back. No other module inserts
+//! or deletes leases, slots, attempts or ends.
+//!
+//! Lock order: conversations by id, then run rows (leases by key, queue and parked rows), then the try-lock of the
+//! bucket, then inserts.
+
+pub mod close;
+pub mod end_queued;
+pub mod open;
+pub mod renew;
+pub mod reopen;
+pub mod sweep;
+pub mod turns;
+
+use tidegate_model::{ConversationId, Fence, RunId, TenantId, run::QuotaBucket};
+
+/// Where the lease of a run stands: facts that never change while it is open, so that they may be remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseKey {
+    /// Its account of claims.
+    pub bucket: QuotaBucket,
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// The run.
+    pub run_id: RunId,
+    /// Its conversation, if it is a turn.
+    pub conversation_id: Option<ConversationId>,
+}
+
+/// A lease that its holder claims to hold: where it stands, and the fence that proves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldLease {
+    /// Where it stands.
+    pub key: LeaseKey,
+    /// The holder's fence.
+    pub fence: Fence,
+}
+
+/// The number of a bucket in the narrow tables.
+pub const fn bucket_number(bucket: QuotaBucket) -> i16 {
+    match bucket {
+        QuotaBucket::Foreground => 0,
+        QuotaBucket::Background => 1,
+        QuotaBucket::Uncounted => 2,
+    }
+}
+
+/// The bucket of a number in the narrow tables.
+pub fn bucket_of(number: i16) -> Result<QuotaBucket, crate::Error> {
+    match number {
+        0 => Ok(QuotaBucket::Foreground),
+        1 => Ok(QuotaBucket::Background),
+        2 => Ok(QuotaBucket::Uncounted),
+        _ => Err(crate::Error::Corrupt { what: "bucket" }),
+    }
+}

@@ -1,0 +1,374 @@
+//! `open_attempt`: from the queue to a lease, by arrays of lanes.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use tidegate_model::{
+    Capability, ConversationId, Fence, InstanceId, PoolId, RunId, TenantId,
+    run::{QuotaBucket, RunKind, ServiceClass},
+};
+use uuid::Uuid;
+
+use super::{bucket_number, bucket_of};
+use crate::{Error, Fleet, error::stored};
+
+/// One lane that a claim asks, in the order of the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneAsk {
+    /// The bucket.
+    pub bucket: QuotaBucket,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The requirement class.
+    pub class: i32,
+    /// At most this many of this lane.
+    pub take: i32,
+    /// The tenant's cap in this bucket; absent where it is not capped.
+    pub cap: Option<i32>,
+}
+
+/// Who takes the leases.
+#[derive(Debug, Clone)]
+pub struct Holder {
+    /// The execution scope.
+    pub scope: String,
+    /// The worker's pool.
+    pub pool: PoolId,
+    /// The worker's name.
+    pub worker: String,
+    /// Which start of that worker.
+    pub incarnation: i64,
+    /// The instance that grants the leases.
+    pub instance: InstanceId,
+    /// How long a lease lasts, in milliseconds.
+    pub lease_ms: i64,
+}
+
+/// A lease that was just opened, with all that its holder needs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenedLease {
+    /// The run.
+    pub run_id: RunId,
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// Its account of claims.
+    pub bucket: QuotaBucket,
+    /// How it came to be.
+    pub kind: RunKind,
+    /// What it asks for.
+    pub capability: Capability,
+    /// Its service class.
+    pub service_class: ServiceClass,
+    /// Its conversation, if it is a turn.
+    pub conversation_id: Option<ConversationId>,
+    /// What was submitted.
+    pub input: Value,
+    /// When it was accepted.
+    pub created_at: DateTime<Utc>,
+    /// When it must have ended.
+    pub deadline: Option<DateTime<Utc>>,
+    /// How long until then.
+    pub deadline_in_ms: Option<i64>,
+    /// The bounds over all attempts.
+    pub budget_tokens: Option<i64>,
+    /// The bounds over all attempts.
+    pub budget_ms: Option<i64>,
+    /// Used before this attempt.
+    pub spent_tokens: i64,
+    /// Used before this attempt.
+    pub spent_ms: i64,
+    /// The number of this attempt.
+    pub attempt: i32,
+    /// The fence.
+    pub fence: Fence,
+    /// When the lease ends.
+    pub lease_until: DateTime<Utc>,
+    /// The number of the holder's first event.
+    pub next_seq: i64,
+    /// How long the run was queued, in milliseconds.
+    pub queued_ms: i64,
+}
+
+struct Row {
+    run_id: Uuid,
+    tenant: String,
+    bucket: i16,
+    kind: String,
+    capability: String,
+    service_class: String,
+    conversation_id: Option<Uuid>,
+    input: Value,
+    created_at: DateTime<Utc>,
+    deadline: Option<DateTime<Utc>>,
+    deadline_in_ms: Option<i64>,
+    budget_tokens: Option<i64>,
+    budget_ms: Option<i64>,
+    spent_tokens: i64,
+    spent_ms: i64,
+    attempt: i32,
+    fence_generation: i32,
+    fence_number: i64,
+    lease_until: DateTime<Utc>,
+    next_seq: i64,
+    queued_ms: i64,
+}
+
+impl TryFrom<Row> for OpenedLease {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self, Error> {
+        Ok(Self {
+            run_id: RunId::from_uuid(row.run_id),
+            tenant: stored(&row.tenant, "run_leases.tenant")?,
+            bucket: bucket_of(row.bucket)?,
+            kind: stored(&row.kind, "agent_runs.kind")?,
+            capability: stored(&row.capability, "agent_runs.capability")?,
+            service_class: stored(&row.service_class, "agent_runs.service_class")?,
+            conversation_id: row.conversation_id.map(ConversationId::from_uuid),
+            input: row.input,
+            created_at: row.created_at,
+            deadline: row.deadline,
+            deadline_in_ms: row.deadline_in_ms,
+            budget_tokens: row.budget_tokens,
+            budget_ms: row.budget_ms,
+            spent_tokens: row.spent_tokens,
+            spent_ms: row.spent_ms,
+            attempt: row.attempt,
+            fence: Fence {
+                generation: row.fence_generation,
+                number: row.fence_number,
+            },
+            lease_until: row.lease_until,
+            next_seq: row.next_seq,
+            queued_ms: row.queued_ms,
+        })
+    }
+}
+
+/// The lanes of a claim as arrays.
+#[derive(Default)]
+struct Lanes {
+    buckets: Vec<i16>,
+    tenants: Vec<String>,
+    classes: Vec<i32>,
+    takes: Vec<i32>,
+    caps: Vec<Option<i32>>,
+}
+
+impl Lanes {
+    fn of(asks: &[LaneAsk]) -> Self {
+        let mut lanes = Self::default();
+        for ask in asks {
+            lanes.buckets.push(bucket_number(ask.bucket));
+            lanes.tenants.push(ask.tenant.as_str().to_owned());
+            lanes.classes.push(ask.class);
+            lanes.takes.push(ask.take);
+            lanes.caps.push(ask.cap);
+        }
+        lanes
+    }
+}
+
+/// The second half of both claims: `heads` are locked queue rows in order, with a slot where they are background. Takes
+/// them from the queue, writes lease, slot and event, and answers what the holder needs.
+macro_rules! open_heads {
+    ($heads:tt, $($argument:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            $heads + r#"
+        , gone AS (
+            DELETE FROM run_queue WHERE ctid = ANY (ARRAY (SELECT at FROM heads)) RETURNING run_id
+        ), opened AS (
+            SELECT h.*, a.kind, a.capability, a.service_class, a.conversation_id, a.input, a.created_at, a.deadline,
+                   a.budget_tokens, a.budget_ms, c.generation AS fence_generation, clock.now AS started_at,
+                   clock.now + $5::bigint * interval '1 millisecond' AS lease_until,
+                   -- The deadline or the end of the budget; least() passes over an absent one, which is right here.
+                   least(a.deadline, clock.now + (a.budget_ms - h.spent_ms) * interval '1 millisecond') AS must_end_at
+            FROM heads h
+            JOIN gone USING (run_id)
+            JOIN agent_runs a ON a.tenant = h.tenant AND a.run_id = h.run_id
+            CROSS JOIN cluster c
+            CROSS JOIN (SELECT clock_timestamp() AS now) clock
+        ), leased AS (
+            INSERT INTO run_leases (scope, bucket, tenant, run_id, class, urgency, attempt, fence_generation,
+                fence_number, leases_lost, spent_tokens, spent_ms, next_seq, pool, holder, incarnation, instance_id,
+                conversation_id, queued_at, started_at, lease_until, must_end_at)
+            SELECT scope, bucket, tenant, run_id, class, urgency, attempts + 1, fence_generation,
+                fence_number + 1, leases_lost, spent_tokens, spent_ms, next_seq + 1, $2, $3, $4, $6,
+                conversation_id, queued_at, started_at, lease_until, must_end_at
+            FROM opened
+        ), slotted AS (
+            INSERT INTO background_slots (scope, tenant, slot, run_id)
+            SELECT scope, tenant, slot, run_id FROM opened WHERE bucket = 1
+        ), told AS (
+            INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
+            SELECT tenant, run_id, next_seq, started_at, 'run.started', jsonb_build_object(
+                'attempt', attempts + 1, 'fence', fence_generation || '.' || (fence_number + 1), 'pool', $2::text)
+            FROM opened
+        )
+        SELECT run_id AS "run_id!", tenant AS "tenant!", bucket AS "bucket!", kind AS "kind!",
+               capability AS "capability!", service_class AS "service_class!", conversation_id, input AS "input!",
+               created_at AS "created_at!", deadline,
+               (extract(epoch FROM deadline - started_at) * 1000)::bigint AS deadline_in_ms,
+               budget_tokens, budget_ms, spent_tokens AS "spent_tokens!", spent_ms AS "spent_ms!",
+               attempts + 1 AS "attempt!", fence_generation AS "fence_generation!", fence_number + 1 AS "fence_number!",
+               lease_until AS "lease_until!", next_seq + 1 AS "next_seq!",
+               (extract(epoch FROM started_at - queued_at) * 1000)::bigint AS "queued_ms!"
+        FROM opened ORDER BY ord, rank, urgency, position"#,
+            $($argument),+
+        )
+    };
+}
+
+impl Fleet {
+    /// Opens attempts of foreground and uncounted lanes in one statement (R3.3).
+    ///
+    /// The cap is soft: only claims that race between their snapshot and the try-lock may exceed it, each by at most what
+    /// it saw free. Without the try-lock there would be no cap at all: every claimer sees nothing running and takes its
+    /// share of other rows. `least(take, NULL)` would be `take`, hence CASE.
+    pub async fn open_foreground(
+        &self,
+        holder: &Holder,
+        asks: &[LaneAsk],
+    ) -> Result<Vec<OpenedLease>, Error> {
+        if asks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let lanes = Lanes::of(asks);
+        let rows = open_heads!(
+            r#"/* attempt:open */
+        WITH asked AS (
+            SELECT a.* FROM unnest($7::smallint[], $8::text[], $9::integer[], $10::integer[], $11::integer[])
+                WITH ORDINALITY AS a(bucket, tenant, class, take, cap, ord)
+            JOIN tenants t ON t.tenant = a.tenant AND t.state = 'active'
+        ), locked AS MATERIALIZED (
+            SELECT a.*, CASE WHEN a.cap IS NULL THEN true ELSE
+                pg_try_advisory_xact_lock(hashtext($1), hashtext(a.bucket || ':' || a.tenant)) END AS got
+            FROM asked a
+        ), room AS MATERIALIZED (
+            SELECT l.*, CASE WHEN NOT l.got THEN 0 WHEN l.cap IS NULL THEN l.take ELSE greatest(0, least(l.take, l.cap - (
+                SELECT count(*) FROM run_leases r WHERE r.scope = $1 AND r.bucket = l.bucket AND r.tenant = l.tenant
+                )::integer)) END AS free
+            FROM locked l
+        ), heads AS MATERIALIZED (
+            SELECT r.ord, NULL::smallint AS slot, q.* FROM room r CROSS JOIN LATERAL (
+                SELECT q.ctid AS at, q.* FROM run_queue q
+                WHERE q.scope = $1 AND q.bucket = r.bucket AND q.tenant = r.tenant AND q.class = r.class
+                  AND q.expires_at > clock_timestamp()
+                ORDER BY q.rank, q.urgency, q.position LIMIT r.free FOR UPDATE SKIP LOCKED) q
+        )"#,
+            holder.scope,
+            holder.pool.as_str(),
+            holder.worker,
+            holder.incarnation,
+            holder.lease_ms,
+            holder.instance.as_uuid(),
+            &lanes.buckets,
+            &lanes.tenants,
+            &lanes.classes,
+            &lanes.takes,
+            &lanes.caps as &[Option<i32>],
+        )
+        .fetch_all(self.pool())
+        .await?;
+        rows.into_iter().map(OpenedLease::try_from).collect()
+    }
+
+    /// Opens attempts of background lanes (R3.4): candidates and the try-lock of the bucket in one statement, recount and
+    /// claim in a second one. In one statement the snapshot would be older than the lock: that broke the cap in 4 % of
+    /// starts.
+    pub async fn open_background(
+        &self,
+        holder: &Holder,
+        asks: &[LaneAsk],
+    ) -> Result<Vec<OpenedLease>, Error> {
+        if asks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let holder = holder.clone();
+        let asks = asks.to_vec();
+        self.store()
+            .transaction("open_background", move |tx| {
+                let holder = holder.clone();
+                let lanes = Lanes::of(&asks);
+                Box::pin(async move {
+                    let candidates = sqlx::query!(
+                        r#"WITH asked AS (
+                            SELECT a.* FROM unnest($2::text[], $3::integer[], $4::integer[], $5::integer[])
+                                WITH ORDINALITY AS a(tenant, class, take, cap, ord)
+                            JOIN tenants t ON t.tenant = a.tenant AND t.state = 'active'
+                        ), locked AS MATERIALIZED (
+                            SELECT a.*, pg_try_advisory_xact_lock(hashtext($1), hashtext('1:' || a.tenant)) AS got
+                            FROM asked a
+                        )
+                        SELECT q.run_id, l.tenant AS "tenant!", l.cap AS "cap!", l.ord AS "ord!"
+                        FROM locked l CROSS JOIN LATERAL (
+                            SELECT q.run_id FROM run_queue q
+                            WHERE q.scope = $1 AND q.bucket = 1 AND q.tenant = l.tenant AND q.class = l.class
+                              AND q.expires_at > clock_timestamp()
+                            ORDER BY q.rank, q.urgency, q.position
+                            LIMIT CASE WHEN l.got THEN greatest(0, least(l.take, l.cap)) ELSE 0 END
+                            FOR UPDATE SKIP LOCKED) q
+                        ORDER BY l.ord"#,
+                        holder.scope,
+                        &lanes.tenants,
+                        &lanes.classes,
+                        &lanes.takes,
+                        &lanes.caps as &[Option<i32>],
+                    )
+                    .fetch_all(&mut *tx)
+                    .await?;
+                    if candidates.is_empty() {
+                        return Ok(Vec::new());
+                    }
+                    fail::fail_point!("open_background_between");
+                    let runs: Vec<Uuid> = candidates.iter().map(|c| c.run_id).collect();
+                    let tenants: Vec<String> = candidates.iter().map(|c| c.tenant.clone()).collect();
+                    let caps: Vec<i32> = candidates.iter().map(|c| c.cap).collect();
+                    let classes = lanes.classes;
+                    let rows = open_heads!(
+                        r#"/* attempt:open */
+                    WITH candidates AS MATERIALIZED (
+                        SELECT q.ctid AS at, q.*, c.cap, c.ord,
+                               row_number() OVER (PARTITION BY q.tenant ORDER BY c.ord) AS turn
+                        FROM unnest($7::uuid[], $8::text[], $9::integer[]) WITH ORDINALITY AS c(run_id, tenant, cap, ord)
+                        JOIN run_queue q ON q.scope = $1 AND q.bucket = 1 AND q.tenant = c.tenant
+                         AND q.class = ANY ($10::integer[]) AND q.run_id = c.run_id
+                    ), tenants_asked AS (
+                        SELECT tenant, min(cap) AS cap FROM candidates GROUP BY tenant
+                    ), room AS MATERIALIZED (
+                        SELECT t.tenant, t.cap - (SELECT count(*) FROM run_leases r
+                               WHERE r.scope = $1 AND r.bucket = 1 AND r.tenant = t.tenant) AS free
+                        FROM tenants_asked t
+                    ), slots AS MATERIALIZED (
+                        SELECT t.tenant, s.slot::smallint AS slot,
+                               row_number() OVER (PARTITION BY t.tenant ORDER BY s.slot) AS turn
+                        FROM tenants_asked t CROSS JOIN LATERAL generate_series(1, t.cap) AS s(slot)
+                        WHERE NOT EXISTS (SELECT FROM background_slots b
+                            WHERE b.scope = $1 AND b.tenant = t.tenant AND b.slot = s.slot)
+                    ), heads AS MATERIALIZED (
+                        SELECT c.ord, s.slot, c.at, c.scope, c.bucket, c.tenant, c.class, c.rank, c.urgency, c.position,
+                               c.run_id, c.attempts, c.fence_number, c.leases_lost, c.spent_tokens, c.spent_ms, c.next_seq,
+                               c.queued_at, c.expires_at
+                        FROM candidates c
+                        JOIN room r ON r.tenant = c.tenant AND c.turn <= r.free
+                        JOIN slots s ON s.tenant = c.tenant AND s.turn = c.turn
+                    )"#,
+                        holder.scope,
+                        holder.pool.as_str(),
+                        holder.worker,
+                        holder.incarnation,
+                        holder.lease_ms,
+                        holder.instance.as_uuid(),
+                        &runs,
+                        &tenants,
+                        &caps,
+                        &classes,
+                    )
+                    .fetch_all(&mut *tx)
+                    .await?;
+                    rows.into_iter().map(OpenedLease::try_from).collect()
+                })
+            })
+            .await
+    }
+}

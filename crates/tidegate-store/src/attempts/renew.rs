@@ -1,0 +1,163 @@
+//! Renewals, stop marks and where a lease stands. Renewing changes `lease_until` and nothing else.
+
+use sqlx::types::chrono::{DateTime, Utc};
+use tidegate_model::{ConversationId, Fence, RunId};
+use tidegate_policy::retry::StopReason;
+use uuid::Uuid;
+
+use super::{HeldLease, LeaseKey, bucket_number, bucket_of};
+use crate::{Error, Fleet, TenantStore, error::stored};
+
+/// A lease that was renewed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewed {
+    /// The run.
+    pub run_id: RunId,
+    /// The fence it was renewed under.
+    pub fence: Fence,
+    /// When it now ends.
+    pub lease_until: DateTime<Utc>,
+    /// Why its holder is to stop, if it is.
+    pub stop: Option<StopReason>,
+}
+
+/// The leases that an operation names, as arrays.
+pub(crate) struct HeldArrays {
+    pub buckets: Vec<i16>,
+    pub tenants: Vec<String>,
+    pub runs: Vec<Uuid>,
+    pub generations: Vec<i32>,
+    pub numbers: Vec<i64>,
+}
+
+impl HeldArrays {
+    pub(crate) fn of(leases: &[HeldLease]) -> Self {
+        Self {
+            buckets: leases.iter().map(|l| bucket_number(l.key.bucket)).collect(),
+            tenants: leases
+                .iter()
+                .map(|l| l.key.tenant.as_str().to_owned())
+                .collect(),
+            runs: leases.iter().map(|l| l.key.run_id.as_uuid()).collect(),
+            generations: leases.iter().map(|l| l.fence.generation).collect(),
+            numbers: leases.iter().map(|l| l.fence.number).collect(),
+        }
+    }
+}
+
+impl Fleet {
+    /// Where the leases of some runs stand. One scan of the narrow table, whatever the number of runs; callers remember
+    /// the answer, because it never changes while a lease is open.
+    pub async fn locate_leases(&self, runs: &[RunId]) -> Result<Vec<LeaseKey>, Error> {
+        let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
+        sqlx::query!(
+            r#"SELECT bucket, tenant, run_id, conversation_id FROM run_leases WHERE run_id = ANY ($1)"#,
+            &ids
+        )
+        .fetch_all(self.pool())
+        .await?
+        .into_iter()
+        .map(|row| {
+            Ok(LeaseKey {
+                bucket: bucket_of(row.bucket)?,
+                tenant: stored(&row.tenant, "run_leases.tenant")?,
+                run_id: RunId::from_uuid(row.run_id),
+                conversation_id: row.conversation_id.map(ConversationId::from_uuid),
+            })
+        })
+        .collect()
+    }
+
+    /// Renews leases in one statement; those that are missing from the answer are lost (R4.2, R4.3). A lease that has
+    /// expired is lost even where nobody has taken it over yet: its holder must have stopped already.
+    pub async fn renew_leases(
+        &self,
+        scope: &str,
+        leases: &[HeldLease],
+        lease_ms: i64,
+    ) -> Result<Vec<Renewed>, Error> {
+        let keys = HeldArrays::of(leases);
+        sqlx::query!(
+            r#"UPDATE run_leases l SET lease_until = clock_timestamp() + $7::bigint * interval '1 millisecond'
+               FROM unnest($2::smallint[], $3::text[], $4::uuid[], $5::integer[], $6::bigint[])
+                    AS k(bucket, tenant, run_id, fence_generation, fence_number), cluster c
+               WHERE l.scope = $1 AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
+                 AND l.fence_generation = k.fence_generation AND l.fence_number = k.fence_number
+                 AND l.fence_generation = c.generation AND l.lease_until > clock_timestamp()
+               RETURNING l.run_id, l.fence_generation, l.fence_number, l.lease_until, l.stop_reason"#,
+            scope,
+            &keys.buckets,
+            &keys.tenants,
+            &keys.runs,
+            &keys.generations,
+            &keys.numbers,
+            lease_ms,
+        )
+        .fetch_all(self.pool())
+        .await?
+        .into_iter()
+        .map(|row| {
+            Ok(Renewed {
+                run_id: RunId::from_uuid(row.run_id),
+                fence: Fence {
+                    generation: row.fence_generation,
+                    number: row.fence_number,
+                },
+                lease_until: row.lease_until,
+                stop: row
+                    .stop_reason
+                    .as_deref()
+                    .map(|text| stored(text, "run_leases.stop_reason"))
+                    .transpose()?,
+            })
+        })
+        .collect()
+    }
+
+    /// Runs of one instance's leases that are to stop, so that it can tell their holders before the next renewal.
+    pub async fn stopped_leases(
+        &self,
+        instance: tidegate_model::InstanceId,
+    ) -> Result<Vec<(RunId, Fence)>, Error> {
+        Ok(sqlx::query!(
+            r#"SELECT run_id, fence_generation, fence_number FROM run_leases
+               WHERE instance_id = $1 AND stop_reason IS NOT NULL"#,
+            instance.as_uuid()
+        )
+        .fetch_all(self.pool())
+        .await?
+        .into_iter()
+        .map(|row| {
+            let fence = Fence {
+                generation: row.fence_generation,
+                number: row.fence_number,
+            };
+            (RunId::from_uuid(row.run_id), fence)
+        })
+        .collect())
+    }
+}
+
+impl TenantStore {
+    /// Marks running runs to be stopped; answers those that were running and not marked yet (R3.10).
+    pub async fn request_stop(&self, runs: &[RunId], why: StopReason) -> Result<Vec<RunId>, Error> {
+        let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
+        Ok(sqlx::query_scalar!(
+            r#"UPDATE run_leases l SET stop_reason = $3, stop_requested_at = clock_timestamp()
+               FROM agent_runs a
+               WHERE a.tenant = $1 AND a.run_id = ANY ($2)
+                 AND l.scope = a.scope AND l.tenant = a.tenant AND l.run_id = a.run_id
+                 AND l.bucket = CASE a.quota_bucket WHEN 'foreground' THEN 0 WHEN 'background' THEN 1 ELSE 2 END
+                 AND l.stop_reason IS NULL
+               RETURNING l.run_id"#,
+            self.key(),
+            &ids,
+            why.as_str(),
+        )
+        .fetch_all(self.pool())
+        .await?
+        .into_iter()
+        .map(RunId::from_uuid)
+        .collect())
+    }
+}

@@ -1,0 +1,107 @@
+//! Puts a dead letter back, and starts a parked run now (R3.11); the claim checks everything again.
+
+use sqlx::PgConnection;
+use tidegate_model::RunId;
+use uuid::Uuid;
+
+use super::turns::lock_conversations;
+use crate::{Error, TenantStore};
+
+impl TenantStore {
+    /// Queues failed, scheduled and backed-off runs of the tenant; answers those that it queued.
+    ///
+    /// A dead letter starts with all its attempts, but with the fence and the budgets it had: money that is spent stays
+    /// spent. A run whose deadline has passed is left alone. A turn whose conversation has gone on waits for its turn.
+    pub async fn reopen(
+        &self,
+        runs: Vec<RunId>,
+        by: String,
+        queue_max_age_ms: i64,
+    ) -> Result<Vec<RunId>, Error> {
+        let tenant = self.key().to_owned();
+        let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
+        self.store()
+            .transaction("reopen", move |tx| {
+                let (tenant, ids, by) = (tenant.clone(), ids.clone(), by.clone());
+                Box::pin(async move { reopen(tx, &tenant, &ids, &by, queue_max_age_ms).await })
+            })
+            .await
+    }
+}
+
+async fn reopen(
+    tx: &mut PgConnection,
+    tenant: &str,
+    runs: &[Uuid],
+    by: &str,
+    queue_max_age_ms: i64,
+) -> Result<Vec<RunId>, Error> {
+    let conversations = sqlx::query!(
+        r#"SELECT conversation_id AS "conversation_id!" FROM agent_runs
+           WHERE tenant = $1 AND run_id = ANY ($2) AND conversation_id IS NOT NULL"#,
+        tenant,
+        runs,
+    )
+    .fetch_all(&mut *tx)
+    .await?
+    .into_iter()
+    .map(|row| (tenant.to_owned(), row.conversation_id))
+    .collect::<Vec<_>>();
+    lock_conversations(tx, &conversations).await?;
+    let reopened = sqlx::query!(
+        r#"/* run:reopen */
+        WITH dead AS (
+            DELETE FROM run_ends e USING agent_runs a
+            WHERE e.tenant = $1 AND e.run_id = ANY ($2) AND e.state = 'failed'
+              AND a.tenant = e.tenant AND a.run_id = e.run_id
+              AND coalesce(a.deadline > clock_timestamp(), true)
+            RETURNING e.tenant, e.run_id, 0 AS attempts, e.fence_number, 0 AS leases_lost, e.spent_tokens, e.spent_ms
+        ), parked AS (
+            DELETE FROM run_parked p
+            WHERE p.tenant = $1 AND p.run_id = ANY ($2) AND p.why IN ('scheduled', 'retry_backoff')
+            RETURNING p.tenant, p.run_id, p.attempts, p.fence_number, p.leases_lost, p.spent_tokens, p.spent_ms
+        ), back AS MATERIALIZED (
+            SELECT w.*, a.scope, a.class, -a.priority AS urgency, a.conversation_id, a.turn_no, clock.now,
+                   CASE a.quota_bucket WHEN 'foreground' THEN 0 WHEN 'background' THEN 1 ELSE 2 END AS bucket,
+                   least(a.deadline, clock.now + $4::bigint * interval '1 millisecond') AS expires_at,
+                   -- Another turn may have become the active one since this one ended, or two come back at once.
+                   a.conversation_id IS NOT NULL AND c.active_run IS DISTINCT FROM w.run_id AND (c.active_run IS NOT NULL
+                     OR w.run_id <> first_value(w.run_id) OVER (PARTITION BY a.conversation_id ORDER BY a.turn_no)) AS busy,
+                   (SELECT coalesce(max(e.seq), 0) + 1 FROM run_events e
+                    WHERE e.tenant = w.tenant AND e.run_id = w.run_id) AS seq
+            FROM (SELECT * FROM dead UNION ALL SELECT * FROM parked) w
+            JOIN agent_runs a ON a.tenant = w.tenant AND a.run_id = w.run_id
+            LEFT JOIN conversations c ON c.tenant = a.tenant AND c.conversation_id = a.conversation_id
+            CROSS JOIN (SELECT clock_timestamp() AS now) clock
+        ), active AS (
+            UPDATE conversations c SET active_run = b.run_id FROM back b
+            WHERE b.conversation_id IS NOT NULL AND NOT b.busy
+              AND c.tenant = b.tenant AND c.conversation_id = b.conversation_id
+        ), queued AS (
+            INSERT INTO run_queue (scope, bucket, tenant, class, rank, urgency, run_id, attempts, fence_number,
+                leases_lost, spent_tokens, spent_ms, next_seq, queued_at, expires_at)
+            SELECT scope, bucket, tenant, class, 0, urgency, run_id, attempts, fence_number, leases_lost, spent_tokens,
+                spent_ms, seq + 1, now, expires_at FROM back WHERE NOT busy
+        ), waiting AS (
+            INSERT INTO run_parked (tenant, run_id, why, scope, bucket, class, urgency, conversation_id, turn_no,
+                attempts, fence_number, leases_lost, spent_tokens, spent_ms, next_seq, parked_at, expires_at)
+            SELECT tenant, run_id, 'conversation_busy', scope, bucket, class, urgency, conversation_id, turn_no,
+                attempts, fence_number, leases_lost, spent_tokens, spent_ms, seq + 1, now, expires_at
+            FROM back WHERE busy
+        ), told AS (
+            INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
+            SELECT tenant, run_id, seq, now, 'run.requeued', jsonb_build_object('by', $3::text) FROM back
+        )
+        SELECT run_id AS "run_id!" FROM back"#,
+        tenant,
+        runs,
+        by,
+        queue_max_age_ms,
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(reopened
+        .into_iter()
+        .map(|row| RunId::from_uuid(row.run_id))
+        .collect())
+}

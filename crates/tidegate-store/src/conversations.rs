@@ -1,0 +1,140 @@
+//! Conversations and their messages.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use tidegate_model::{ConversationId, RunId, api::MessageRole};
+
+use crate::{Error, TenantStore, error::stored};
+
+/// A conversation as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversationRow {
+    /// The conversation.
+    pub conversation_id: ConversationId,
+    /// Its title.
+    pub title: Option<String>,
+    /// When it began.
+    pub created_at: DateTime<Utc>,
+}
+
+/// A message as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageRow {
+    /// Its number.
+    pub seq: i64,
+    /// Who speaks.
+    pub role: MessageRole,
+    /// What is said.
+    pub content: Value,
+    /// Its turn.
+    pub run_id: Option<RunId>,
+    /// When it was written.
+    pub created_at: DateTime<Utc>,
+}
+
+struct RawMessage {
+    seq: i64,
+    role: String,
+    content: Value,
+    run_id: Option<uuid::Uuid>,
+    created_at: DateTime<Utc>,
+}
+
+impl TryFrom<RawMessage> for MessageRow {
+    type Error = Error;
+
+    fn try_from(row: RawMessage) -> Result<Self, Error> {
+        Ok(Self {
+            seq: row.seq,
+            role: stored(&row.role, "messages.role")?,
+            content: row.content,
+            run_id: row.run_id.map(RunId::from_uuid),
+            created_at: row.created_at,
+        })
+    }
+}
+
+impl TenantStore {
+    /// Begins a conversation; nothing where the tenant may not start anything new.
+    pub async fn create_conversation(
+        &self,
+        conversation: ConversationId,
+        title: Option<&str>,
+        user: Option<&str>,
+    ) -> Result<Option<ConversationRow>, Error> {
+        Ok(sqlx::query!(
+            r#"INSERT INTO conversations (tenant, conversation_id, title, user_name)
+               SELECT tenant, $2, $3, $4 FROM tenants WHERE tenant = $1 AND state = 'active'
+               RETURNING created_at"#,
+            self.key(),
+            conversation.as_uuid(),
+            title,
+            user,
+        )
+        .fetch_optional(self.pool())
+        .await?
+        .map(|row| ConversationRow {
+            conversation_id: conversation,
+            title: title.map(str::to_owned),
+            created_at: row.created_at,
+        }))
+    }
+
+    /// Messages after a number, oldest first; nothing where the tenant has no such conversation.
+    pub async fn messages_after(
+        &self,
+        conversation: ConversationId,
+        after: i64,
+        limit: i64,
+    ) -> Result<Option<Vec<MessageRow>>, Error> {
+        let known = sqlx::query_scalar!(
+            r#"SELECT true AS "known!" FROM conversations WHERE tenant = $1 AND conversation_id = $2"#,
+            self.key(),
+            conversation.as_uuid(),
+        )
+        .fetch_optional(self.pool())
+        .await?;
+        if known.is_none() {
+            return Ok(None);
+        }
+        sqlx::query_as!(
+            RawMessage,
+            r#"SELECT seq, role, content, run_id, created_at FROM messages
+               WHERE tenant = $1 AND conversation_id = $2 AND seq > $3 ORDER BY seq LIMIT $4"#,
+            self.key(),
+            conversation.as_uuid(),
+            after,
+            limit,
+        )
+        .fetch_all(self.pool())
+        .await?
+        .into_iter()
+        .map(MessageRow::try_from)
+        .collect::<Result<_, _>>()
+        .map(Some)
+    }
+
+    /// What the executor of a turn is told: the latest messages of earlier turns and of its own, oldest first. Turns that
+    /// were submitted later are not its business.
+    pub async fn turn_context(&self, run: RunId, limit: i64) -> Result<Vec<MessageRow>, Error> {
+        let mut rows = sqlx::query_as!(
+            RawMessage,
+            r#"SELECT m.seq, m.role, m.content, m.run_id, m.created_at
+               FROM agent_runs a
+               JOIN messages m ON m.tenant = a.tenant AND m.conversation_id = a.conversation_id
+                AND m.turn_no <= a.turn_no
+               WHERE a.tenant = $1 AND a.run_id = $2
+               ORDER BY m.turn_no DESC, m.seq DESC LIMIT $3"#,
+            self.key(),
+            run.as_uuid(),
+            limit,
+        )
+        .fetch_all(self.pool())
+        .await?
+        .into_iter()
+        .map(MessageRow::try_from)
+        .collect::<Result<Vec<_>, _>>()?;
+        rows.reverse();
+        Ok(rows)
+    }
+}
