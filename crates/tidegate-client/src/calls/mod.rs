@@ -1,0 +1,9 @@
+//! One method per endpoint, grouped as the contract is. The worker protocol stands in [`crate::worker_api`].
+
+mod administration;
+mod catalogue;
+mod conversations;
+mod me;
+mod pools;
+mod probes;
+mod runs;
