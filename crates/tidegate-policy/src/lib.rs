@@ -7,6 +7,8 @@
 //! no function panics on any input; arithmetic is checked or saturating.
 
 pub mod buckets;
+pub mod eligibility;
 pub mod fairness;
 pub mod limiter;
+pub mod reasons;
 pub mod retry;

@@ -1,0 +1,85 @@
+//! What to do about each cause, as an instruction that can be followed with the command line or the API.
+
+use super::{Cause, ConversationBusy, NoEligiblePool, TenantCap, WaitingForWorker};
+
+pub(super) fn remedy(cause: &Cause) -> String {
+    match cause {
+        Cause::NoEligiblePool(facts) => no_eligible_pool(facts),
+        Cause::Scheduled(facts) => format!(
+            "starts by itself at its start time; to start it now: `tidegate run requeue {0}` (POST /v1/runs/{0}/requeue)",
+            facts.run_id
+        ),
+        Cause::RetryBackoff(facts) => format!(
+            "is tried again by itself (attempt {1} of {2}); to try now: `tidegate run requeue {0}` (POST \
+             /v1/runs/{0}/requeue)",
+            facts.run_id,
+            facts.attempts.saturating_add(1),
+            facts.max_attempts
+        ),
+        Cause::ConversationBusy(facts) => conversation_busy(facts),
+        Cause::BackgroundDisabled(_) => {
+            "set RUN_EXECUTION_BACKGROUND_CONCURRENCY to 1 or more on an instance and restart it; every live instance \
+             has it at 0"
+                .to_owned()
+        }
+        Cause::TenantBackgroundCap(facts) => cap(facts, "background"),
+        Cause::TenantForegroundCap(facts) => cap(facts, "foreground"),
+        Cause::WaitingForWorker(facts) => waiting_for_worker(facts),
+    }
+}
+
+fn no_eligible_pool(facts: &NoEligiblePool) -> String {
+    format!(
+        "publish and activate a pool descriptor that offers {}: `tidegate pool publish` and `tidegate pool activate` \
+         (PUT /v1/pools/{{poolId}}/descriptors/{{epoch}}, POST /v1/pools/{{poolId}}/epoch), then start a worker of \
+         that pool; otherwise the run fails as UNSATISFIABLE {} s after this began",
+        facts.capability,
+        facts.unroutable_grace_ms / 1_000
+    )
+}
+
+fn conversation_busy(facts: &ConversationBusy) -> String {
+    facts.active_run.map_or_else(
+        || "starts by itself when the earlier turn of its conversation has ended".to_owned(),
+        |run| {
+            format!(
+                "starts by itself when the earlier turn {run} has ended; to end that one: `tidegate run cancel {run}` \
+                 (POST /v1/runs/{run}/cancel)"
+            )
+        },
+    )
+}
+
+fn cap(facts: &TenantCap, bucket: &str) -> String {
+    format!(
+        "starts when one of the tenant's {} running {bucket} runs ends (cap {}); to end one: `tidegate run list \
+         --state running`, then `tidegate run cancel` (GET /v1/runs?state=running, POST /v1/runs/{{id}}/cancel)",
+        facts.running, facts.cap
+    )
+}
+
+fn waiting_for_worker(facts: &WaitingForWorker) -> String {
+    if let Some(tenant) = &facts.suspended_tenant {
+        return format!(
+            "the tenant is suspended; to let it work: `tidegate tenant resume {tenant}` (POST \
+             /v1/admin/tenants/{tenant}/state)"
+        );
+    }
+    let slots: i64 = facts.pools.iter().map(|pool| pool.slots).sum();
+    let busy: i64 = facts.pools.iter().map(|pool| pool.busy).sum();
+    let names: Vec<_> = facts.pools.iter().map(|pool| pool.pool.as_str()).collect();
+    let pools = names.join(", ");
+    if slots == 0 {
+        format!(
+            "start a worker: `tidegate serve --roles chat` for pool builtin, or a worker with a key of one of the \
+             pools that may serve it ({pools})"
+        )
+    } else if busy >= slots {
+        format!(
+            "starts when one of the {slots} busy slots is free ({pools}); to add slots start another instance or \
+             worker, or raise RUN_EXECUTION_CONCURRENCY"
+        )
+    } else {
+        "nothing to do: a worker is free and takes it with its next claim".to_owned()
+    }
+}
