@@ -1,4 +1,4 @@
-//! The repository's own tasks: `cargo xtask tidy | docs | sqlx | openapi`.
+//! The repository's own tasks: `cargo xtask tidy | docs | sqlx | openapi | config`.
 //!
 //! `tidy` judges the tree by the rules of the house without building it, in a few seconds. The others write files that
 //! are committed, or with `--check` compare them. Nothing here ships, and nothing here runs the product's tests: that
@@ -29,12 +29,14 @@ use std::{
 };
 
 use error::Error;
+use generate::{CONFIGURATION, OPENAPI};
 
 const USAGE: &str = "usage: cargo xtask TASK
   tidy              check every rule of the house (sizes, ranks, words, docs, citations, licences, statements)
   docs              rewrite the generated lists in docs/
   sqlx [--check]    write .sqlx from a private PostgreSQL, or compare it
-  openapi [--check] write openapi/tidegate.json from the code, or compare it";
+  openapi [--check] write openapi/tidegate.json from the code, or compare it
+  config [--check]  write docs/configuration.md from the code, or compare it";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -63,8 +65,10 @@ fn run(args: &[&str], out: &mut dyn Write) -> Result<bool, Error> {
         ["docs"] => generate::docs(&root, out),
         ["sqlx"] => sqlx::run(&root, false, out),
         ["sqlx", "--check"] => sqlx::run(&root, true, out),
-        ["openapi"] => generate::openapi(&root, false, out),
-        ["openapi", "--check"] => generate::openapi(&root, true, out),
+        ["openapi"] => generate::printed(&root, OPENAPI, false, out),
+        ["openapi", "--check"] => generate::printed(&root, OPENAPI, true, out),
+        ["config"] => generate::printed(&root, CONFIGURATION, false, out),
+        ["config", "--check"] => generate::printed(&root, CONFIGURATION, true, out),
         _ => Err(Error::Usage(USAGE.to_owned())),
     }
 }
