@@ -120,7 +120,7 @@ impl Layout {
         for entry in fs::read_dir(&self.root).at("list", &self.root)? {
             let path = entry.at("list", &self.root)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let data = matches!(name.as_ref(), "data" | "run" | "log" | "tls");
+            let data = matches!(name.as_ref(), "data" | "run" | "log");
             if name.starts_with("init-") || (everything && data) {
                 fs::remove_dir_all(&path).at("remove", &path)?;
             }

@@ -38,4 +38,4 @@ pub use binaries::{Binaries, MIN_MAJOR, Search};
 pub use cluster::Cluster;
 pub use error::EmbeddedError;
 pub use layout::default_data_dir;
-pub use options::{Durability, Listen, Options, ServerTls};
+pub use options::{Durability, Listen, Options};

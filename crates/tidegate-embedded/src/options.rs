@@ -26,21 +26,6 @@ pub enum Durability {
     Throwaway,
 }
 
-/// A server certificate for the TCP side, PEM.
-#[derive(Clone)]
-pub struct ServerTls {
-    /// Certificate chain.
-    pub certificate: String,
-    /// Private key.
-    pub key: String,
-}
-
-impl std::fmt::Debug for ServerTls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ServerTls")
-    }
-}
-
 /// How to start a cluster. [`Options::new`] gives what `tidegate dev` wants.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -58,8 +43,6 @@ pub struct Options {
     pub durability: Durability,
     /// Server settings on top of ours (`max_connections`, …), later ones win.
     pub settings: Vec<(String, String)>,
-    /// Certificate of the TCP side. Needs binaries that were built with OpenSSL.
-    pub tls: Option<ServerTls>,
     /// Start PostgreSQL again when it ends without being asked to.
     pub revive: bool,
     /// How long a start may take, crash recovery included.
@@ -81,7 +64,6 @@ impl Options {
             listen: Listen::Socket,
             durability: Durability::Safe,
             settings: Vec::new(),
-            tls: None,
             revive: true,
             start_timeout: Duration::from_mins(1),
             stop_timeout: Duration::from_secs(20),

@@ -17,7 +17,7 @@ use crate::account::Account;
 use crate::binaries::Binaries;
 use crate::error::{AtPath, EmbeddedError};
 use crate::initialise::SUPERUSER;
-use crate::layout::{Layout, write_private};
+use crate::layout::Layout;
 use crate::options::{Durability, Listen, Options};
 use crate::strays;
 use crate::tied::{self, Farewell, Tied};
@@ -127,7 +127,7 @@ impl Supervisor {
         let log_copy = log.try_clone().at("open", self.layout.log())?;
         let mut command = tied::command(self.binaries.program("postgres"), Farewell::Interrupt);
         command.arg("-D").arg(&data);
-        for (name, value) in self.settings()? {
+        for (name, value) in self.settings() {
             command.arg("-c").arg(format!("{name}={value}"));
         }
         // Variables such as PGPORT or PGOPTIONS of the caller's shell are not meant for this one.
@@ -181,7 +181,7 @@ impl Supervisor {
     }
 
     /// Every setting on the command line, so that the files of an older cluster never decide.
-    fn settings(&self) -> Result<Vec<(String, String)>, EmbeddedError> {
+    fn settings(&self) -> Vec<(String, String)> {
         let addresses = match self.options.listen {
             Listen::Socket => "",
             Listen::Tcp { .. } => "127.0.0.1",
@@ -207,21 +207,8 @@ impl Supervisor {
             let off = ["fsync", "full_page_writes"];
             settings.extend(off.map(|name| (name.to_owned(), "off".to_owned())));
         }
-        if let Some(tls) = &self.options.tls {
-            let dir = self.layout.private_dir("tls", &self.account)?;
-            settings.push(("ssl".into(), "on".into()));
-            for (name, file, text) in [
-                ("ssl_cert_file", "server.crt", &tls.certificate),
-                ("ssl_key_file", "server.key", &tls.key),
-            ] {
-                let path = dir.join(file);
-                write_private(&path, text)?;
-                self.account.own(&path)?;
-                settings.push((name.into(), path.to_string_lossy().into_owned()));
-            }
-        }
         settings.extend(self.options.settings.iter().cloned());
-        Ok(settings)
+        settings
     }
 
     fn restart(&mut self) -> Result<(), EmbeddedError> {

@@ -19,7 +19,17 @@
 )]
 
 pub mod pg;
+pub mod proc;
+pub mod proxy;
+pub mod redis;
 pub mod scratch;
+pub mod tls;
+pub mod tls_front;
 
 pub use pg::{TestCluster, TestDb};
+pub use proc::{Proc, Running};
+pub use proxy::{Proxy, Target, Way};
+pub use redis::TestRedis;
 pub use tidegate_embedded as embedded;
+pub use tls::{Authority, ServerCertificate};
+pub use tls_front::{Handshake, TlsFront};

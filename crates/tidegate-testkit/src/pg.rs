@@ -5,6 +5,7 @@
 //! their own with [`TestCluster::start`].
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
@@ -13,6 +14,7 @@ use sqlx::postgres::PgPoolOptions;
 use tidegate_embedded::{Cluster, Options};
 use tokio::sync::OnceCell;
 
+use crate::proxy::Target;
 use crate::scratch;
 
 /// Connections of the pool that comes with a test database.
@@ -160,6 +162,22 @@ impl TestDb {
     /// A pool that connects when it is first used.
     pub fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// The server's socket, for a [`crate::Proxy`] or a [`crate::TlsFront`] before it.
+    pub fn target(&self) -> Target {
+        let cluster = &self.cluster.cluster;
+        let socket = format!(".s.PGSQL.{}", cluster.port());
+        Target::Unix(cluster.socket_dir().join(socket))
+    }
+
+    /// Its address through a front that stands before [`Self::target`].
+    pub fn url_at(&self, front: SocketAddr) -> String {
+        format!(
+            "postgres://tidegate@localhost:{}/{}",
+            front.port(),
+            self.name
+        )
     }
 
     /// The server it is on.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const PREFIX: &str = "tidegate-test-";
 /// Younger directories are left alone: their owner may be about to take the lock.
-const STALE_AFTER: Duration = Duration::from_secs(120);
+const STALE_AFTER: Duration = Duration::from_mins(2);
 
 /// Waits for PostgreSQL to end by itself (it has been told to), at most 10 s, then removes.
 const REAPER: &str = r#"

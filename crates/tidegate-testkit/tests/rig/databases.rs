@@ -1,5 +1,3 @@
-//! The rig's own promises: a database of one's own, fast, and nothing left behind.
-
 use std::time::{Duration, Instant};
 
 use tidegate_testkit::{TestCluster, TestDb};

@@ -1,0 +1,8 @@
+//! The rig keeps its own promises.
+
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+mod databases;
+mod processes;
+mod proxies;
+mod servers;
