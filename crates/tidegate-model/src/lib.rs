@@ -9,6 +9,7 @@
 
 pub mod api;
 pub mod codes;
+pub mod config;
 pub mod contracts;
 pub mod digest;
 pub mod event;
@@ -21,6 +22,7 @@ pub mod run;
 pub mod text_enum;
 
 pub use codes::Code;
+pub use config::ConfigKind;
 pub use fence::Fence;
 pub use ids::{
     Capability, ConversationId, InstanceId, KeyId, PoolId, RequestId, RunId, TenantId, WorkerId,

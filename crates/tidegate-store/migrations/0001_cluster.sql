@@ -10,10 +10,17 @@ CREATE TABLE cluster (
     -- R1.6: the oldest server and the lowest protocol that this schema still serves.
     oldest_server      text        NOT NULL DEFAULT '0.1.0',
     lowest_protocol    integer     NOT NULL DEFAULT 1,
+    -- The newest release that ever migrated or served this database.
+    newest_server      text        NOT NULL DEFAULT '0.1.0',
     -- R1.1: a known text sealed under CONFIG_ENC_KEY; opens only with the right key.
     key_check          bytea,
     key_check_id       text,
-    CHECK ((key_check IS NULL) = (key_check_id IS NULL))
+    -- Keys the digests of bodies; random, sealed, the same for all instances and never changed, so that a rotation of
+    -- CONFIG_ENC_KEY does not turn repeats of earlier submissions into conflicts.
+    digest_key         bytea,
+    digest_key_id      text,
+    CHECK ((key_check IS NULL) = (key_check_id IS NULL)),
+    CHECK ((digest_key IS NULL) = (digest_key_id IS NULL))
 );
 INSERT INTO cluster DEFAULT VALUES;
 

@@ -66,5 +66,16 @@ CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'rows of % are never changed', TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END $$;
+-- R2.6: the one change an audit row knows: what a deleted tenant had written goes, who did what and when stays.
+CREATE FUNCTION audit_log_only_forgets() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND NEW.before = '"erased"' AND NEW.after = '"erased"'
+       AND (NEW.seq, NEW.at, NEW.actor, NEW.action, NEW.subject) = (OLD.seq, OLD.at, OLD.actor, OLD.action, OLD.subject)
+       AND NEW.tenant IS NOT DISTINCT FROM OLD.tenant AND NEW.request_id IS NOT DISTINCT FROM OLD.request_id
+       AND EXISTS (SELECT FROM tenants t WHERE t.tenant = OLD.tenant AND t.state = 'deleted') THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'rows of % are never changed', TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+END $$;
 CREATE TRIGGER audit_log_is_append_only BEFORE UPDATE OR DELETE ON audit_log
-    FOR EACH ROW EXECUTE FUNCTION refuse_change();
+    FOR EACH ROW EXECUTE FUNCTION audit_log_only_forgets();

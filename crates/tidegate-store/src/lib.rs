@@ -7,17 +7,32 @@
 //! only `attempts` inserts or deletes leases, slots, attempts and ends.
 
 pub mod attempts;
+pub mod audit;
+pub mod catalog;
+pub mod cluster;
 pub mod conversations;
+pub mod duties;
 pub mod error;
-pub mod lanes;
 pub mod events;
+pub mod instances;
+pub mod keys;
+pub mod lanes;
+pub mod migrate;
+pub mod notify;
 pub mod pool;
+pub mod pools;
+pub mod recovery;
+pub mod revisions;
 pub mod runs;
+pub mod secrets;
+pub mod tenants;
 pub mod transaction;
+pub mod written;
 
 pub use error::Error;
 pub use pool::{ConnectOptions, connect};
 pub use sqlx::PgPool;
+pub use written::{Author, Written};
 
 use tidegate_model::TenantId;
 

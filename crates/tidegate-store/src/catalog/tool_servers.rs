@@ -1,0 +1,223 @@
+//! Tool servers. The names of the environment are plain, its values are one sealed JSON object.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+use tidegate_model::{ConfigKind, TenantId, api::SideEffectLevel, ids::CatalogName};
+
+use super::{Delete, Entry, Sealed, SecretChange, log};
+use crate::{
+    Error, Store,
+    error::stored,
+    written::{Author, Written},
+};
+
+/// A tool server as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredToolServer {
+    /// Its name.
+    pub name: CatalogName,
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The names of its environment.
+    pub env_names: Vec<String>,
+    /// The values of its environment.
+    pub secret: Option<Sealed>,
+    /// The operator's marks.
+    pub tools: BTreeMap<String, SideEffectLevel>,
+    /// Only these tenants.
+    pub tenants: Option<Vec<TenantId>>,
+    /// The longest a call may take.
+    pub call_timeout_ms: i64,
+}
+
+impl StoredToolServer {
+    fn audited(&self) -> Value {
+        json!({
+            "command": self.command, "args": self.args, "env": self.env_names, "tools": self.tools,
+            "tenants": self.tenants, "callTimeoutMs": self.call_timeout_ms,
+        })
+    }
+}
+
+struct Row {
+    name: String,
+    command: String,
+    args: Vec<String>,
+    env_names: Vec<String>,
+    sealed: Option<Vec<u8>>,
+    sealed_key: Option<String>,
+    tools: Value,
+    tenants: Option<Vec<String>>,
+    call_timeout_ms: i64,
+}
+
+impl Row {
+    fn server(self) -> Result<StoredToolServer, Error> {
+        Ok(StoredToolServer {
+            name: stored(&self.name, "tool_servers.name")?,
+            command: self.command,
+            args: self.args,
+            env_names: self.env_names,
+            secret: self
+                .sealed
+                .zip(self.sealed_key)
+                .map(|(envelope, key_id)| Sealed { envelope, key_id }),
+            tools: serde_json::from_value(self.tools).map_err(|_| Error::Corrupt {
+                what: "tool_servers.tools",
+            })?,
+            tenants: self
+                .tenants
+                .map(|tenants| {
+                    tenants
+                        .iter()
+                        .map(|tenant| stored(tenant, "tool_servers.tenants"))
+                        .collect()
+                })
+                .transpose()?,
+            call_timeout_ms: self.call_timeout_ms,
+        })
+    }
+}
+
+impl Store {
+    /// Every tool server by name.
+    pub async fn list_tool_servers(&self) -> Result<Vec<StoredToolServer>, Error> {
+        let rows = sqlx::query_as!(
+            Row,
+            "SELECT name, command, args, env_names, sealed, sealed_key, tools, tenants, call_timeout_ms
+             FROM tool_servers ORDER BY name"
+        )
+        .fetch_all(self.pool())
+        .await?;
+        rows.into_iter().map(Row::server).collect()
+    }
+
+    /// Makes or replaces a tool server, its environment included.
+    pub async fn put_tool_server(
+        &self,
+        server: StoredToolServer,
+        author: &Author,
+    ) -> Result<Written<StoredToolServer>, Error> {
+        let author = author.clone();
+        self.transaction("tool_server.put", move |tx| {
+            let (server, author) = (server.clone(), author.clone());
+            Box::pin(async move { put(tx, &server, &author).await })
+        })
+        .await
+    }
+
+    /// Deletes a tool server.
+    pub async fn delete_tool_server(
+        &self,
+        name: &CatalogName,
+        author: &Author,
+    ) -> Result<Written<Delete>, Error> {
+        let (name, author) = (name.clone(), author.clone());
+        self.transaction("tool_server.delete", move |tx| {
+            let (name, author) = (name.clone(), author.clone());
+            Box::pin(async move { delete(tx, &name, &author).await })
+        })
+        .await
+    }
+}
+
+async fn lock(
+    tx: &mut PgConnection,
+    name: &CatalogName,
+) -> Result<Option<StoredToolServer>, Error> {
+    sqlx::query_as!(
+        Row,
+        "SELECT name, command, args, env_names, sealed, sealed_key, tools, tenants, call_timeout_ms
+         FROM tool_servers WHERE name = $1 FOR UPDATE",
+        name.as_str(),
+    )
+    .fetch_optional(tx)
+    .await?
+    .map(Row::server)
+    .transpose()
+}
+
+async fn put(
+    tx: &mut PgConnection,
+    server: &StoredToolServer,
+    author: &Author,
+) -> Result<Written<StoredToolServer>, Error> {
+    let before = lock(tx, &server.name).await?;
+    let secret = server
+        .secret
+        .clone()
+        .map_or(SecretChange::Remove, SecretChange::Set);
+    let (_, sealed, sealed_key) = secret.parts();
+    let tenants: Option<Vec<String>> = server
+        .tenants
+        .as_ref()
+        .map(|tenants| tenants.iter().map(ToString::to_string).collect());
+    sqlx::query!(
+        "INSERT INTO tool_servers (name, command, args, env_names, sealed, sealed_key, tools, tenants, call_timeout_ms)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+         ON CONFLICT (name) DO UPDATE SET command = $2, args = $3, env_names = $4, sealed = $5, sealed_key = $6,
+             tools = $7, tenants = $8, call_timeout_ms = $9, updated_at = clock_timestamp()",
+        server.name.as_str(),
+        server.command,
+        &server.args,
+        &server.env_names,
+        sealed,
+        sealed_key,
+        json!(server.tools),
+        tenants.as_deref(),
+        server.call_timeout_ms,
+    )
+    .execute(&mut *tx)
+    .await?;
+    let revision = log(
+        tx,
+        author,
+        Entry {
+            kind: ConfigKind::ToolServer,
+            action: "tool_server.put",
+            name: &server.name,
+            before: before
+                .as_ref()
+                .map_or(Value::Null, StoredToolServer::audited),
+            after: server.audited(),
+        },
+    )
+    .await?;
+    Ok(Written {
+        value: server.clone(),
+        revision: Some(revision),
+    })
+}
+
+async fn delete(
+    tx: &mut PgConnection,
+    name: &CatalogName,
+    author: &Author,
+) -> Result<Written<Delete>, Error> {
+    let Some(before) = lock(tx, name).await? else {
+        return Ok(Written::unchanged(Delete::NotFound));
+    };
+    sqlx::query!("DELETE FROM tool_servers WHERE name = $1", name.as_str())
+        .execute(&mut *tx)
+        .await?;
+    let revision = log(
+        tx,
+        author,
+        Entry {
+            kind: ConfigKind::ToolServer,
+            action: "tool_server.delete",
+            name,
+            before: before.audited(),
+            after: Value::Null,
+        },
+    )
+    .await?;
+    Ok(Written {
+        value: Delete::Deleted,
+        revision: Some(revision),
+    })
+}

@@ -1,0 +1,392 @@
+//! Migrations: embedded, forward-only, by many instances at once (R1.6).
+//!
+//! The lock around them is a session lock of the database, which is why a pooler in transaction mode is refused. It is
+//! held by a connection of its own in a task of its own: a caller who goes away neither leaves it behind nor stops a
+//! migration half-way.
+//!
+//! Not done here: optional migrations (tiers), which are a set of their own.
+
+mod compat;
+mod error;
+mod pooler;
+
+use std::fmt::Write as _;
+
+use chrono::{DateTime, Utc};
+use sqlx::{
+    Connection as _, PgConnection, PgPool,
+    migrate::{Migrate as _, Migration},
+};
+use tidegate_model::api::PROTOCOL_VERSION;
+
+pub use compat::{Served, Verdict, decide};
+pub use error::MigrateError;
+
+use crate::MIGRATIONS;
+
+/// Where sqlx keeps what was applied.
+const TABLE: &str = "_sqlx_migrations";
+/// The oldest PostgreSQL, as `server_version_num`.
+const POSTGRES_MIN: i32 = 150_000;
+
+/// Who migrates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applicant {
+    /// `cli:` and the operating system's user, or `serve` and the instance.
+    pub by: String,
+    /// The server's version.
+    pub server_version: String,
+}
+
+/// What a migration did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The migrations that were applied by this very call.
+    pub applied: Vec<i64>,
+    /// What an operator should know.
+    pub warning: Option<String>,
+}
+
+/// One migration, as `tidegate migrate status` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MigrationStatus {
+    /// Its number.
+    pub version: i64,
+    /// What it does; empty for one that this server does not know.
+    pub description: String,
+    /// Where it stands.
+    pub state: MigrationState,
+    /// When it was applied.
+    pub applied_at: Option<DateTime<Utc>>,
+    /// By whom.
+    pub applied_by: Option<String>,
+    /// By which server.
+    pub server: Option<String>,
+    /// SHA-256 of its text, shortened.
+    pub digest: String,
+}
+
+/// Where a migration stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MigrationState {
+    /// In the database, as this server carries it.
+    Applied,
+    /// Not in the database.
+    Pending,
+    /// In the database, with another content.
+    Changed,
+    /// In the database, unknown to this server.
+    Unknown,
+}
+
+impl MigrationState {
+    /// For people and `--json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Pending => "pending",
+            Self::Changed => "changed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Applies what is missing. Safe to call from any number of instances at once: one applies, the others wait and find
+/// nothing to do.
+pub async fn migrate(pool: &PgPool, applicant: &Applicant) -> Result<Report, MigrateError> {
+    let (pool, applicant) = (pool.clone(), applicant.clone());
+    let task = tokio::spawn(async move {
+        let (mut connection, other) = (connect(&pool).await?, connect(&pool).await?);
+        preconditions(&mut connection, other).await?;
+        connection.lock().await.map_err(plain)?;
+        // The lock ends with the connection, whatever happens in between.
+        let outcome = apply_missing(&mut connection, &applicant).await;
+        let closed = connection.close().await;
+        let report = outcome?;
+        closed?;
+        Ok(report)
+    });
+    task.await
+        .map_err(|_| MigrateError::Store(crate::Error::Unavailable(sqlx::Error::WorkerCrashed)))?
+}
+
+/// What `serve --no-migrate` demands: nothing pending, and a server that the database serves.
+pub async fn check(pool: &PgPool, server_version: &str) -> Result<Report, MigrateError> {
+    let mut connection = pool.acquire().await?;
+    postgres_version(&mut connection).await?;
+    let applied = applied(&mut connection).await?;
+    let pending = pending(&applied)?;
+    if !pending.is_empty() {
+        return Err(MigrateError::Pending(
+            pending.iter().map(|migration| migration.version).collect(),
+        ));
+    }
+    let warning = compatible(&mut connection, server_version, &applied).await?;
+    Ok(Report {
+        applied: Vec::new(),
+        warning,
+    })
+}
+
+/// Every migration that this server or the database knows.
+pub async fn status(pool: &PgPool) -> Result<Vec<MigrationStatus>, MigrateError> {
+    let mut connection = pool.acquire().await?;
+    let applied = applied(&mut connection).await?;
+    let log = migration_log(&mut connection).await?;
+    let mut all: Vec<MigrationStatus> = Vec::new();
+    for migration in MIGRATIONS.iter() {
+        let there = applied.iter().find(|a| a.version == migration.version);
+        let state = match there {
+            None => MigrationState::Pending,
+            Some(there) if there.checksum == *migration.checksum => MigrationState::Applied,
+            Some(_) => MigrationState::Changed,
+        };
+        all.push(MigrationStatus {
+            version: migration.version,
+            description: migration.description.to_string(),
+            state,
+            applied_at: there.map(|a| a.at),
+            applied_by: None,
+            server: None,
+            digest: short(&migration.checksum),
+        });
+    }
+    for unknown in applied
+        .iter()
+        .filter(|a| !MIGRATIONS.version_exists(a.version))
+    {
+        all.push(MigrationStatus {
+            version: unknown.version,
+            description: String::new(),
+            state: MigrationState::Unknown,
+            applied_at: Some(unknown.at),
+            applied_by: None,
+            server: None,
+            digest: short(&unknown.checksum),
+        });
+    }
+    for status in &mut all {
+        if let Some((_, by, server)) = log.iter().find(|(version, ..)| *version == status.version) {
+            status.applied_by = Some(by.clone());
+            status.server = Some(server.clone());
+        }
+    }
+    Ok(all)
+}
+
+struct Applied {
+    version: i64,
+    checksum: Vec<u8>,
+    at: DateTime<Utc>,
+}
+
+async fn connect(pool: &PgPool) -> Result<PgConnection, MigrateError> {
+    // Not from the pool: this one may hold the lock, and must end with its task.
+    let options = pool.connect_options();
+    Ok(PgConnection::connect_with(&options).await?)
+}
+
+async fn preconditions(
+    connection: &mut PgConnection,
+    mut other: PgConnection,
+) -> Result<(), MigrateError> {
+    let pooled = pooler::is_pooled(connection, &mut other).await?;
+    let closed = other.close().await;
+    if pooled {
+        return Err(MigrateError::Pooler);
+    }
+    closed?;
+    postgres_version(connection).await?;
+    let standby: bool = sqlx::query_scalar("SELECT pg_is_in_recovery()")
+        .fetch_one(connection)
+        .await?;
+    if standby {
+        return Err(MigrateError::Standby);
+    }
+    Ok(())
+}
+
+async fn postgres_version(connection: &mut PgConnection) -> Result<(), MigrateError> {
+    let (number, found): (i32, String) = sqlx::query_as(
+        "SELECT current_setting('server_version_num')::integer, current_setting('server_version')",
+    )
+    .fetch_one(connection)
+    .await?;
+    if number < POSTGRES_MIN {
+        return Err(MigrateError::PostgresTooOld { found });
+    }
+    Ok(())
+}
+
+/// What is applied; nothing where the database has never been migrated.
+async fn applied(connection: &mut PgConnection) -> Result<Vec<Applied>, MigrateError> {
+    if !exists(connection, TABLE).await? {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<(i64, Vec<u8>, DateTime<Utc>)> = sqlx::query_as(
+        "SELECT version, checksum, installed_on FROM _sqlx_migrations WHERE success ORDER BY version",
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|(version, checksum, at)| Applied {
+            version,
+            checksum,
+            at,
+        })
+        .collect())
+}
+
+async fn exists(connection: &mut PgConnection, table: &str) -> Result<bool, MigrateError> {
+    Ok(sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
+        .bind(table)
+        .fetch_one(connection)
+        .await?)
+}
+
+async fn migration_log(
+    connection: &mut PgConnection,
+) -> Result<Vec<(i64, String, String)>, MigrateError> {
+    if !exists(connection, "migration_log").await? {
+        return Ok(Vec::new());
+    }
+    Ok(
+        sqlx::query_as("SELECT version, applied_by, server FROM migration_log ORDER BY seq")
+            .fetch_all(connection)
+            .await?,
+    )
+}
+
+/// The migrations that are not applied; an error where one was applied with another content.
+fn pending(applied: &[Applied]) -> Result<Vec<&'static Migration>, MigrateError> {
+    let mut pending = Vec::new();
+    for migration in MIGRATIONS.iter() {
+        match applied.iter().find(|a| a.version == migration.version) {
+            None => pending.push(migration),
+            Some(there) if there.checksum == *migration.checksum => {}
+            Some(there) => {
+                return Err(MigrateError::Changed {
+                    version: there.version,
+                });
+            }
+        }
+    }
+    Ok(pending)
+}
+
+/// Whether the database serves this server; a warning where it is one release older.
+async fn compatible(
+    connection: &mut PgConnection,
+    ours: &str,
+    applied: &[Applied],
+) -> Result<Option<String>, MigrateError> {
+    let unknown: Vec<i64> = applied
+        .iter()
+        .map(|a| a.version)
+        .filter(|version| !MIGRATIONS.version_exists(*version))
+        .collect();
+    let served = served(connection).await?;
+    match decide(ours, PROTOCOL_VERSION, &served, &unknown) {
+        Verdict::Fits => Ok(None),
+        Verdict::OneReleaseOlder => Ok(Some(format!(
+            "this server ({ours}) is one release older than the database ({}); upgrade it soon",
+            served.newest_server
+        ))),
+        Verdict::Refused(why) => Err(MigrateError::TooNew(why)),
+    }
+}
+
+async fn served(connection: &mut PgConnection) -> Result<Served, MigrateError> {
+    let (oldest_server, newest_server, lowest_protocol) =
+        sqlx::query_as("SELECT oldest_server, newest_server, lowest_protocol FROM cluster")
+            .fetch_one(connection)
+            .await?;
+    Ok(Served {
+        oldest_server,
+        newest_server,
+        lowest_protocol,
+    })
+}
+
+async fn apply_missing(
+    connection: &mut PgConnection,
+    applicant: &Applicant,
+) -> Result<Report, MigrateError> {
+    connection
+        .ensure_migrations_table(TABLE)
+        .await
+        .map_err(plain)?;
+    let before = applied(connection).await?;
+    // Refuse before the first change, where there is anything to judge by.
+    let mut warning = None;
+    if exists(connection, "cluster").await? {
+        warning = compatible(connection, &applicant.server_version, &before).await?;
+    }
+    let pending = pending(&before)?;
+    let mut report = Report {
+        applied: Vec::new(),
+        warning,
+    };
+    for migration in pending {
+        connection
+            .apply(TABLE, migration)
+            .await
+            .map_err(|source| MigrateError::Failed {
+                version: migration.version,
+                source: Box::new(source),
+            })?;
+        report.applied.push(migration.version);
+    }
+    note(connection, applicant).await?;
+    Ok(report)
+}
+
+/// Records what is applied and not yet in the log, by number (a process may have died between the two), and that a
+/// server of this version was here.
+async fn note(connection: &mut PgConnection, applicant: &Applicant) -> Result<(), MigrateError> {
+    sqlx::query(
+        "INSERT INTO migration_log (version, digest, applied_by, server)
+         SELECT m.version, encode(m.checksum, 'hex'), $1, $2 FROM _sqlx_migrations m
+         WHERE m.success AND NOT EXISTS (SELECT FROM migration_log l WHERE l.version = m.version)
+         ORDER BY m.version",
+    )
+    .bind(&applicant.by)
+    .bind(&applicant.server_version)
+    .execute(&mut *connection)
+    .await?;
+    let newest = served(connection).await?.newest_server;
+    let newer = match (
+        semver::Version::parse(&applicant.server_version),
+        semver::Version::parse(&newest),
+    ) {
+        (Ok(ours), Ok(newest)) => ours > newest,
+        _ => false,
+    };
+    if newer {
+        sqlx::query("UPDATE cluster SET newest_server = $1")
+            .bind(&applicant.server_version)
+            .execute(connection)
+            .await?;
+    }
+    Ok(())
+}
+
+/// The start of a checksum, for people.
+fn short(checksum: &[u8]) -> String {
+    let mut text = String::with_capacity(16);
+    for byte in checksum.iter().take(8) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn plain(error: sqlx::migrate::MigrateError) -> MigrateError {
+    match error {
+        sqlx::migrate::MigrateError::Execute(error) => error.into(),
+        other => MigrateError::Store(crate::Error::Database(sqlx::Error::Migrate(Box::new(
+            other,
+        )))),
+    }
+}
