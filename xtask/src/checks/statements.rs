@@ -31,6 +31,11 @@ const MARKS: &[&str] = &[
     "run:reopen",
     "tenant:erase",
 ];
+/// Where statements may run unchecked: before the schema is there, and over every table of whatever schema there is.
+const UNCHECKED_HOMES: &[&str] = &[
+    "crates/tidegate-store/src/migrate/",
+    "crates/tidegate-store/src/tenants/erase.rs",
+];
 /// Crates whose strings may be SQL: the store, what makes databases, and what only tests use.
 const SPEAK_SQL: &[&str] = &[
     STORE,
@@ -94,6 +99,41 @@ fn check_source(path: &str, items: &Items<'_>, findings: &mut Vec<Finding>) {
     }
     if path.starts_with(&format!("{STORE}src/")) {
         check_clock(path, items, findings);
+        check_checked(path, items, findings);
+    }
+}
+
+/// A statement that the compiler has not seen is in no metadata, and so proven by nobody.
+fn check_checked(path: &str, items: &Items<'_>, findings: &mut Vec<Finding>) {
+    if UNCHECKED_HOMES.iter().any(|home| path.starts_with(home)) {
+        return;
+    }
+    let code: Vec<_> = items
+        .tokens
+        .iter()
+        .filter(|token| token.kind != Kind::Comment && !items.in_test_code(token.line))
+        .collect();
+    for window in code.windows(5) {
+        let names = ["query", "query_as", "query_scalar", "query_with", "raw_sql"];
+        let unchecked = window[0].is("sqlx")
+            && window[1].is(":")
+            && window[2].is(":")
+            && names.contains(&window[3].text)
+            && !window[4].is("!");
+        if unchecked {
+            findings.push(Finding::error(
+                path,
+                window[3].line,
+                format!(
+                    "`{}` runs a statement that the compiler does not check",
+                    window[3].text
+                ),
+                format!(
+                    "write `{}!`, with the statement as a literal",
+                    window[3].text
+                ),
+            ));
+        }
     }
 }
 
@@ -253,5 +293,20 @@ mod tests {
         assert!(run(path, &code("fresh_now()")).is_empty());
         assert_eq!(run(path, &code("now()")).len(), 1);
         assert_eq!(run(path, &code("CURRENT_TIMESTAMP")).len(), 1);
+    }
+
+    #[test]
+    fn statements_of_the_store_are_checked_by_the_compiler() {
+        let code = |call: &str| format!("fn f() {{ {call}; }}");
+        let path = "crates/tidegate-store/src/a.rs";
+        assert!(run(path, &code("sqlx::query!(\"SELECT 1 FROM x\")")).is_empty());
+        for call in [
+            "sqlx::query(\"x\")",
+            "sqlx::query_as::<_, X>(\"x\")",
+            "sqlx::raw_sql(\"x\")",
+        ] {
+            assert_eq!(run(path, &code(call)).len(), 1, "{call}");
+            assert!(run(UNCHECKED_HOMES[1], &code(call)).is_empty(), "{call}");
+        }
     }
 }
