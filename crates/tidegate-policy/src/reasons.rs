@@ -228,6 +228,11 @@ impl Cause {
         }
     }
 
+    /// What is the matter, in one line; the clause of a run that ends as `UNSATISFIABLE`.
+    pub fn clause(&self) -> String {
+        remedies::clause(self)
+    }
+
     /// What would unblock it, as an instruction.
     pub fn remedy(&self) -> String {
         remedies::remedy(self)

@@ -7,7 +7,9 @@
 //! Invariant: no statement here walks the backlog; lanes are found by a loose scan over the key of `run_queue`, which
 //! costs a probe per lane.
 
+pub mod facts;
 pub mod views;
+pub mod waits;
 
 use tidegate_model::{TenantId, run::QuotaBucket};
 

@@ -28,6 +28,25 @@ pub(super) fn remedy(cause: &Cause) -> String {
     }
 }
 
+pub(super) fn clause(cause: &Cause) -> String {
+    match cause {
+        Cause::NoEligiblePool(facts) => {
+            let pools: Vec<_> = facts
+                .pools
+                .iter()
+                .map(|refused| format!("{}: {}", refused.pool, refused.reason.as_str()))
+                .collect();
+            let pools = if pools.is_empty() {
+                "there are no pools".to_owned()
+            } else {
+                pools.join(", ")
+            };
+            format!("no active pool offers {} ({pools})", facts.capability)
+        }
+        other => other.code().to_string(),
+    }
+}
+
 fn no_eligible_pool(facts: &NoEligiblePool) -> String {
     format!(
         "publish and activate a pool descriptor that offers {}: `tidegate pool publish` and `tidegate pool activate` \

@@ -1,0 +1,202 @@
+//! What explains a run: its attempts, its place in the lane, what blocked the lane and when (R3.9, R21.2).
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use tidegate_model::{
+    Code, Fence, PoolId, RunId, event::EventKind, queue_reason::QueueReason, run::AttemptOutcome,
+};
+
+use super::runs::{Queued, code};
+use crate::{Error, TenantStore, attempts::bucket_number, error::stored, lanes::LaneKey};
+
+/// Runs ahead are counted up to this.
+const AHEAD_MAX: i64 = 1_000;
+/// The most intervals of one lane that one run is explained with.
+const INTERVALS_MAX: i64 = 10_000;
+
+/// An attempt that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptRow {
+    /// Its number.
+    pub attempt: i32,
+    /// Its fence.
+    pub fence: Fence,
+    /// The worker.
+    pub holder: String,
+    /// Which start of that worker.
+    pub incarnation: i64,
+    /// Its pool.
+    pub pool: PoolId,
+    /// Since when the run had been queued.
+    pub queued_at: DateTime<Utc>,
+    /// When the lease was granted.
+    pub started_at: DateTime<Utc>,
+    /// When it ended.
+    pub ended_at: DateTime<Utc>,
+    /// How.
+    pub outcome: AttemptOutcome,
+    /// The code of a failure.
+    pub code: Option<Code>,
+    /// Tokens it used.
+    pub tokens: i64,
+}
+
+/// A cause that held for a lane from some time on, to some time or still.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LaneWait {
+    /// The cause.
+    pub code: QueueReason,
+    /// What it was seen with.
+    pub facts: Value,
+    /// Since when.
+    pub from: DateTime<Utc>,
+    /// Until when; `None` while it holds.
+    pub to: Option<DateTime<Utc>>,
+}
+
+/// What blocks a lane now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenWait {
+    /// The bucket and class of the lane, whose tenant is the reader's.
+    pub lane: LaneKey,
+    /// Its scope.
+    pub scope: String,
+    /// What blocks it.
+    pub wait: LaneWait,
+}
+
+impl TenantStore {
+    /// The ended attempts of a run, oldest first.
+    pub async fn attempts(&self, run: RunId) -> Result<Vec<AttemptRow>, Error> {
+        let rows = sqlx::query!(
+            r#"SELECT attempt, fence_generation, fence_number, holder, incarnation, pool, queued_at, started_at, ended_at,
+                      outcome, code, tokens
+               FROM run_attempts WHERE tenant = $1 AND run_id = $2 ORDER BY fence_generation, fence_number"#,
+            self.key(),
+            run.as_uuid(),
+        )
+        .fetch_all(self.pool())
+        .await?;
+        rows.into_iter()
+            .map(|row| {
+                Ok(AttemptRow {
+                    attempt: row.attempt,
+                    fence: Fence {
+                        generation: row.fence_generation,
+                        number: row.fence_number,
+                    },
+                    holder: row.holder,
+                    incarnation: row.incarnation,
+                    pool: stored(&row.pool, "run_attempts.pool")?,
+                    queued_at: row.queued_at,
+                    started_at: row.started_at,
+                    ended_at: row.ended_at,
+                    outcome: stored(&row.outcome, "run_attempts.outcome")?,
+                    code: code(row.code.as_deref(), "run_attempts.code")?,
+                    tokens: row.tokens,
+                })
+            })
+            .collect()
+    }
+
+    /// When a run was put back as a dead letter, or started before its time; oldest first.
+    pub async fn requeues(&self, run: RunId) -> Result<Vec<DateTime<Utc>>, Error> {
+        Ok(sqlx::query_scalar!(
+            "SELECT at FROM run_events WHERE tenant = $1 AND run_id = $2 AND kind = $3 ORDER BY seq",
+            self.key(),
+            run.as_uuid(),
+            EventKind::RunRequeued.as_str(),
+        )
+        .fetch_all(self.pool())
+        .await?)
+    }
+
+    /// How many runs stand before a place in a lane, counted up to 1,000.
+    pub async fn ahead_in_lane(
+        &self,
+        scope: &str,
+        lane: &LaneKey,
+        place: Queued,
+    ) -> Result<i64, Error> {
+        Ok(sqlx::query_scalar!(
+            r#"SELECT count(*) AS "ahead!" FROM (SELECT FROM run_queue q
+               WHERE q.scope = $1 AND q.bucket = $2 AND q.tenant = $3 AND q.class = $4
+                 AND (q.rank, q.urgency, q.position) < ($5, $6, $7) LIMIT $8) ahead"#,
+            scope,
+            bucket_number(lane.bucket),
+            self.key(),
+            lane.class,
+            place.rank,
+            place.urgency,
+            place.position,
+            AHEAD_MAX,
+        )
+        .fetch_one(self.pool())
+        .await?)
+    }
+
+    /// What blocks the tenant's lanes of these classes now.
+    pub async fn open_waits(&self, classes: &[i32]) -> Result<Vec<OpenWait>, Error> {
+        let rows = sqlx::query!(
+            r#"SELECT scope, bucket, class, code, facts, from_at FROM lane_waits
+               WHERE tenant = $1 AND class = ANY ($2) AND to_at IS NULL"#,
+            self.key(),
+            classes,
+        )
+        .fetch_all(self.pool())
+        .await?;
+        rows.into_iter()
+            .map(|row| {
+                Ok(OpenWait {
+                    lane: LaneKey {
+                        bucket: crate::attempts::bucket_of(row.bucket)?,
+                        tenant: self.tenant().clone(),
+                        class: row.class,
+                    },
+                    scope: row.scope,
+                    wait: LaneWait {
+                        code: stored(&row.code, "lane_waits.code")?,
+                        facts: row.facts,
+                        from: row.from_at,
+                        to: None,
+                    },
+                })
+            })
+            .collect()
+    }
+
+    /// What blocked a lane between two times.
+    pub async fn lane_history(
+        &self,
+        scope: &str,
+        lane: &LaneKey,
+        from: DateTime<Utc>,
+        to: DateTime<Utc>,
+    ) -> Result<Vec<LaneWait>, Error> {
+        let rows = sqlx::query!(
+            r#"SELECT code, facts, from_at, to_at FROM lane_waits
+               WHERE scope = $1 AND bucket = $2 AND tenant = $3 AND class = $4
+                 AND from_at < $6 AND (to_at IS NULL OR to_at > $5)
+               ORDER BY from_at LIMIT $7"#,
+            scope,
+            bucket_number(lane.bucket),
+            self.key(),
+            lane.class,
+            from,
+            to,
+            INTERVALS_MAX,
+        )
+        .fetch_all(self.pool())
+        .await?;
+        rows.into_iter()
+            .map(|row| {
+                Ok(LaneWait {
+                    code: stored(&row.code, "lane_waits.code")?,
+                    facts: row.facts,
+                    from: row.from_at,
+                    to: row.to_at,
+                })
+            })
+            .collect()
+    }
+}
