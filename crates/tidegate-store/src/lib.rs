@@ -21,6 +21,7 @@ pub mod migrate;
 pub mod notify;
 pub mod pool;
 pub mod pools;
+pub mod read;
 pub mod recovery;
 pub mod revisions;
 pub mod runs;
