@@ -14,6 +14,8 @@ mod lexer;
 mod markdown;
 mod metadata;
 mod report;
+#[cfg(test)]
+mod scratch;
 mod spdx;
 mod sql;
 mod sqlx;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io::Write, path::Path, time::Instant};
 
 use crate::{
-    checks::{citations, codes, docs, licences, purity, ranks, sizes, statements, words},
+    checks::{citations, codes, docs, licences, purity, ranks, sizes, statements, tests, words},
     error::Error,
     items::{Items, items},
     metadata::Metadata,
@@ -17,7 +17,7 @@ pub fn run(root: &Path, out: &mut dyn Write) -> Result<bool, Error> {
     let tree = Tree::read(root)?;
     let metadata = Metadata::read(root)?;
     let mut findings = over_tree(&tree);
-    findings.extend(ranks::check(root, &metadata));
+    findings.extend(ranks::check(root, &tree, &metadata));
     findings.extend(licences::check(root, &metadata));
     findings.extend(sizes::check_history(root, &tree));
     findings.sort();
@@ -62,5 +62,6 @@ fn over_tree(tree: &Tree) -> Vec<Finding> {
     findings.extend(codes::check(tree, &parsed));
     findings.extend(purity::check(&parsed));
     findings.extend(statements::check(tree, &parsed));
+    findings.extend(tests::check(&parsed));
     findings
 }

@@ -181,4 +181,27 @@ mod tests {
         assert!(file("a.b/c.rs").is_rust());
         assert!(file("a.md").is_markdown());
     }
+
+    #[test]
+    fn the_tree_is_what_git_would_commit() {
+        let repository = crate::scratch::Repository::new("tree");
+        repository.write("kept.rs", "fn f() {}");
+        repository.write("gone.rs", "");
+        repository.write(".gitignore", "ignored/\n");
+        repository.commit();
+        repository.write("ignored/x.rs", "");
+        repository.write("new/y.md", "# Y");
+        fs::write(repository.root.join("binary"), [0xff, 0xfe]).unwrap();
+        fs::remove_file(repository.root.join("gone.rs")).unwrap();
+        std::os::unix::fs::symlink("kept.rs", repository.root.join("link")).unwrap();
+        let tree = Tree::read(&repository.root).unwrap();
+        let paths: Vec<_> = tree.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            [".gitignore", "binary", "kept.rs", "link", "new/y.md"]
+        );
+        assert_eq!(tree.get("binary").unwrap().text, "");
+        assert_eq!(tree.get("link").unwrap().link.as_deref(), Some("kept.rs"));
+        assert_eq!(tree.rust().count(), 1);
+    }
 }

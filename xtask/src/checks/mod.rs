@@ -8,4 +8,5 @@ pub mod purity;
 pub mod ranks;
 pub mod sizes;
 pub mod statements;
+pub mod tests;
 pub mod words;

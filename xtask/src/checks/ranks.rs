@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::{
     metadata::{Dependency, Metadata, Package, manifest_in},
     report::Finding,
+    tree::Tree,
 };
 
 /// Rank of a crate that tests alone may use.
@@ -156,7 +157,7 @@ const RULES: &[Rule] = &[
 /// Crates of the workspace that one crate may use although others of that rank may not.
 const CLIENT_SEES_ONLY: (&str, &str) = ("tidegate-client", "tidegate-model");
 
-pub fn check(root: &Path, metadata: &Metadata) -> Vec<Finding> {
+pub fn check(root: &Path, tree: &Tree, metadata: &Metadata) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in metadata.members() {
         let Some(path) = manifest_in(root, package) else {
@@ -171,6 +172,18 @@ pub fn check(root: &Path, metadata: &Metadata) -> Vec<Finding> {
             ));
             continue;
         };
+        let manifest = tree.get(&path).map_or("", |file| file.text.as_str());
+        if !inherits_lints(manifest) {
+            findings.push(Finding::error(
+                &*path,
+                0,
+                format!(
+                    "`{}` does not inherit the lints of the workspace",
+                    package.name
+                ),
+                "write `[lints]` and `workspace = true`",
+            ));
+        }
         match rule(&package.name) {
             Some(rule) => check_package(package, rule, &path, &mut findings),
             None => findings.push(Finding::error(
@@ -182,6 +195,15 @@ pub fn check(root: &Path, metadata: &Metadata) -> Vec<Finding> {
         }
     }
     findings
+}
+
+fn inherits_lints(manifest: &str) -> bool {
+    manifest
+        .lines()
+        .skip_while(|line| line.trim() != "[lints]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .any(|line| line.replace(' ', "") == "workspace=true")
 }
 
 fn rule(name: &str) -> Option<&'static Rule> {
@@ -260,7 +282,9 @@ mod tests {
     }
 
     fn found(name: &str, dependencies: &[(&str, Option<&str>)]) -> Vec<String> {
-        check(Path::new("/repo"), &workspace(name, dependencies))
+        let manifest = format!("crates/{name}/Cargo.toml");
+        let tree = Tree::of(&[(&manifest, "[lints]\nworkspace = true\n")]);
+        check(Path::new("/repo"), &tree, &workspace(name, dependencies))
             .into_iter()
             .map(|finding| finding.what)
             .collect()
@@ -323,7 +347,17 @@ mod tests {
             found("tidegate-extra", &[]),
             ["crate `tidegate-extra` has no rank"]
         );
-        let outside = check(Path::new("/other"), &workspace("tidegate", &[]));
+        let tree = Tree::of(&[]);
+        let outside = check(Path::new("/other"), &tree, &workspace("tidegate", &[]));
         assert!(outside[0].what.contains("outside the repository"));
+    }
+
+    #[test]
+    fn every_crate_inherits_the_lints() {
+        for manifest in ["[package]\n", "[lints]\n[dependencies]\nworkspace = true\n"] {
+            let tree = Tree::of(&[("crates/tidegate/Cargo.toml", manifest)]);
+            let found = check(Path::new("/repo"), &tree, &workspace("tidegate", &[]));
+            assert_eq!(found.len(), 1, "{manifest}");
+        }
     }
 }

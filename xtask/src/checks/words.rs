@@ -115,7 +115,7 @@ const LOCK_FILES: &[&str] = &["Cargo.lock", "package-lock.json", "uv.lock"];
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let banned: Vec<(String, &Banned)> = BANNED
         .iter()
-        .map(|entry| (entry.pieces.concat(), entry))
+        .map(|entry| (entry.pieces.concat().to_ascii_lowercase(), entry))
         .collect();
     let open_work: Vec<String> = OPEN_WORK.iter().map(|pieces| pieces.concat()).collect();
     let mut findings = Vec::new();
@@ -127,9 +127,15 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         if LOCK_FILES.contains(&name) {
             continue;
         }
-        for (index, line) in file.text.lines().enumerate() {
+        let lower = file.text.to_ascii_lowercase();
+        // Most files hold none of them at all.
+        let banned: Vec<_> = banned
+            .iter()
+            .filter(|(text, _)| lower.contains(text.as_str()))
+            .collect();
+        for (index, (line, lower)) in file.text.lines().zip(lower.lines()).enumerate() {
             for (text, entry) in &banned {
-                if occurs(line, text, entry.word) {
+                if occurs(lower, text, entry.word) {
                     findings.push(Finding::error(
                         &*file.path,
                         index + 1,
@@ -172,11 +178,10 @@ fn check_link(file: &SourceFile, target: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// `needle` in `line`; as a word, no letter or digit may touch it. Letters are compared without case.
+/// `needle` in `line`; as a word, no letter or digit may touch it.
 fn occurs(line: &str, needle: &str, word: bool) -> bool {
-    let (line, needle) = (line.to_ascii_lowercase(), needle.to_ascii_lowercase());
     let touches = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-    line.match_indices(&needle).any(|(at, _)| {
+    line.match_indices(needle).any(|(at, _)| {
         !word
             || (!touches(line[..at].chars().next_back())
                 && !touches(line[at + needle.len()..].chars().next()))
