@@ -272,13 +272,6 @@ pub fn replace_block(text: &str, begin: &str, end: &str, block: &str) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::items::items;
-
-    fn parsed(tree: &Tree) -> BTreeMap<&str, Items<'_>> {
-        tree.rust()
-            .map(|file| (file.path.as_str(), items(&file.text)))
-            .collect()
-    }
 
     #[test]
     fn ids_are_found_and_look_alikes_are_not() {
@@ -325,7 +318,7 @@ async fn r900_2_holds() {
 }
 "#;
         let tree = Tree::of(&[("a/tests/b.rs", source), ("c/test_d.py", "# R900.4\n")]);
-        let tests = tests(&tree, &parsed(&tree));
+        let tests = tests(&tree, &crate::tidy::parse(&tree));
         let cites = |index: usize| -> Vec<String> {
             let test: &Test = &tests[index];
             test.cites.iter().map(ToString::to_string).collect()
@@ -341,7 +334,7 @@ async fn r900_2_holds() {
         let text =
             format!("- **R900.1** (built) One.\n{BLOCK_BEGIN}\nstale line\n{BLOCK_END}\nrest\n");
         let tree = Tree::of(&[("a/tests/b.rs", "/// R900.1\n#[test]\nfn holds() {}")]);
-        let tests = tests(&tree, &parsed(&tree));
+        let tests = tests(&tree, &crate::tidy::parse(&tree));
         let once = with_tests(&text, &tests, 1).unwrap();
         assert!(once.contains("| R900.1 | [`holds`](../a/tests/b.rs) |"));
         assert!(once.ends_with(&format!("{BLOCK_END}\nrest\n")) && !once.contains("stale line"));

@@ -122,7 +122,6 @@ fn follows(previous: Option<Id>, id: Id) -> bool {
 #[cfg(test)]
 mod tests_of_citations {
     use super::*;
-    use crate::items::items;
 
     const BLOCK: &str = "<!-- tests: written by `cargo xtask docs`, do not edit -->\n\n| number | tests |\n|---|---|\n\n<!-- end of tests -->\n";
 
@@ -134,10 +133,7 @@ mod tests_of_citations {
             (CASES, &cases),
             ("a/tests/b.rs", code),
         ]);
-        let parsed = tree
-            .rust()
-            .map(|file| (file.path.as_str(), items(&file.text)))
-            .collect();
+        let parsed = crate::tidy::parse(&tree);
         check(&tree, &parsed)
             .into_iter()
             .map(|finding| format!("{}: {}", finding.line, finding.what))

@@ -183,17 +183,13 @@ fn summary(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::items::items;
 
     const CODES: &str =
         "fn f() -> &'static str { \"LEASE_LOST\" } // not \"OTHER\"\nconst T: &str = \"a text\";";
 
     fn run(files: &[(&str, &str)]) -> Vec<String> {
         let tree = Tree::of(files);
-        let parsed = tree
-            .rust()
-            .map(|file| (file.path.as_str(), items(&file.text)))
-            .collect();
+        let parsed = crate::tidy::parse(&tree);
         check(&tree, &parsed)
             .into_iter()
             .map(|finding| finding.what)

@@ -162,14 +162,10 @@ fn generated(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::items::items;
 
     fn run(files: &[(&str, &str)]) -> Vec<String> {
         let tree = Tree::of(files);
-        let parsed = tree
-            .rust()
-            .map(|file| (file.path.as_str(), items(&file.text)))
-            .collect();
+        let parsed = crate::tidy::parse(&tree);
         check(&tree, &parsed)
             .into_iter()
             .map(|finding| format!("{}:{}: {}", finding.path, finding.line, finding.what))

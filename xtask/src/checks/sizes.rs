@@ -242,14 +242,10 @@ fn code_lines(items: &Items<'_>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::items::items;
 
     fn run(files: &[(&str, &str)]) -> Vec<Finding> {
         let tree = Tree::of(files);
-        let parsed = tree
-            .rust()
-            .map(|file| (file.path.as_str(), items(&file.text)))
-            .collect();
+        let parsed = crate::tidy::parse(&tree);
         check(&tree, &parsed)
     }
 

@@ -212,14 +212,10 @@ fn marks_shown() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::items::items;
 
     fn run(path: &str, text: &str) -> Vec<String> {
         let tree = Tree::of(&[(path, text)]);
-        let parsed = tree
-            .rust()
-            .map(|file| (file.path.as_str(), items(&file.text)))
-            .collect();
+        let parsed = crate::tidy::parse(&tree);
         check(&tree, &parsed)
             .into_iter()
             .map(|finding| format!("{}: {}", finding.line, finding.what))
