@@ -13,12 +13,6 @@ impl Dice {
         Self(Arc::new(unit))
     }
 
-    /// Numbers handed in.
-    #[cfg(test)]
-    pub(crate) fn fixed(value: f64) -> Self {
-        Self(Arc::new(move || value))
-    }
-
     /// The next number.
     pub(crate) fn unit(&self) -> f64 {
         (self.0)()

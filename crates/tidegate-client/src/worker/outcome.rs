@@ -1,0 +1,138 @@
+//! How an attempt ends, as its handler says it.
+
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
+
+use serde_json::Value;
+use tidegate_model::{
+    Code, Fence,
+    api::{AttemptUsage, CompleteRun, FailRun, NewMessage, ReleaseRun},
+};
+
+use crate::limits;
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// The run is done.
+    Completed {
+        /// What the run gives back.
+        result: Value,
+        /// Messages for the conversation of a turn, in order.
+        messages: Vec<NewMessage>,
+    },
+    /// The attempt failed.
+    Failed(Failure),
+    /// The run goes back to the queue, without any effect of this attempt.
+    Released,
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What others match on.
+    pub code: Code,
+    /// What to tell the run's owner; no secrets, no contents of messages. Cut at 2,000 characters.
+    pub detail: String,
+    /// Whether another attempt may help.
+    pub retryable: bool,
+    /// Not before this, where the cause said so.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure that is repeated if its code says that repeating can help.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            retryable: code.retryable(),
+            retry_after: None,
+        }
+    }
+
+    /// The worker obeyed a cancel.
+    pub fn cancelled() -> Self {
+        Self::new(Code::Cancelled, "stopped as asked")
+    }
+}
+
+/// What an attempt used so far. Counted while it works, so that it is known whatever ends the attempt.
+#[derive(Debug, Default)]
+pub struct UsageMeter {
+    tokens: AtomicI64,
+}
+
+impl UsageMeter {
+    /// Adds tokens of a model call.
+    pub fn add_tokens(&self, tokens: u64) {
+        let tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
+        let add = |sum: i64| Some(sum.saturating_add(tokens));
+        let _always = self
+            .tokens
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+
+    /// Tokens so far.
+    pub fn tokens(&self) -> i64 {
+        self.tokens.load(Ordering::Relaxed)
+    }
+
+    fn read(&self) -> AttemptUsage {
+        AttemptUsage {
+            tokens: self.tokens(),
+        }
+    }
+}
+
+/// What is written for an outcome.
+#[derive(Debug, Clone)]
+pub(super) enum Report {
+    Complete(CompleteRun),
+    Fail(FailRun),
+    Release(ReleaseRun),
+}
+
+impl Report {
+    pub(super) fn new(outcome: Outcome, fence: Fence, usage: &UsageMeter) -> Self {
+        let usage = usage.read();
+        match outcome {
+            Outcome::Completed { result, messages } => Self::Complete(CompleteRun {
+                fence,
+                result,
+                messages,
+                usage,
+            }),
+            Outcome::Failed(failure) => Self::Fail(FailRun {
+                fence,
+                code: failure.code,
+                detail: Some(clean(&failure.detail)),
+                retryable: failure.retryable,
+                retry_after_ms: failure
+                    .retry_after
+                    .and_then(|after| u64::try_from(after.as_millis()).ok()),
+                usage,
+            }),
+            Outcome::Released => Self::Release(ReleaseRun { fence, usage }),
+        }
+    }
+
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Complete(_) => "complete",
+            Self::Fail(_) => "fail",
+            Self::Release(_) => "release",
+        }
+    }
+}
+
+/// What the server takes: bounded, and without NUL, which PostgreSQL cannot store.
+fn clean(detail: &str) -> String {
+    detail
+        .chars()
+        .filter(|c| *c != '\0')
+        .take(limits::FAIL_DETAIL_MAX_CHARS)
+        .collect()
+}
