@@ -1,3 +1,24 @@
-//! tidegate-engine
+//! The use cases of Tidegate: one file per verb, each a function of the engine, the caller and the wire types.
+//!
+//! Nothing here knows HTTP or contains SQL. A use case reads what it needs, lets `tidegate-policy` decide, and has
+//! `tidegate-store` apply the decision in one transaction.
+//!
+//! Invariants: no function that acts for an attempt takes a run id without its fence; the tenant of a caller comes from
+//! its key; what is remembered in memory is either immutable or dropped by the config bus.
 
+pub mod claims;
+pub mod clock;
+pub mod context;
+pub mod conversations;
+pub mod digests;
+pub mod error;
+pub mod events;
+pub mod leases;
+pub mod principal;
+pub mod runs;
 pub mod settings;
+pub mod worker;
+
+pub use context::{Engine, EngineParts};
+pub use error::{Error, Refusal};
+pub use principal::Principal;

@@ -20,6 +20,8 @@ pub const PAGE_DEFAULT: u32 = 50;
 pub const ATTEMPTS_MAX: i32 = 100;
 /// The highest priority; callers may only lower theirs.
 pub const PRIORITY_MAX: i16 = 100;
+/// The largest budget of a run, in tokens or milliseconds.
+pub const BUDGET_MAX: i64 = 1_000_000_000_000;
 /// The latest start or deadline, from now, in milliseconds (366 days).
 pub const HORIZON_MAX_MS: i64 = 366 * 24 * 3_600_000;
 

@@ -201,7 +201,7 @@ async fn lock_leases(
     // alone (O-01).
     let rows = sqlx::query!(
         r#"SELECT l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation, l.fence_number,
-                  l.conversation_id, l.stop_reason,
+                  l.conversation_id, l.pool, l.stop_reason,
                   l.spent_tokens, l.spent_ms + (extract(epoch FROM clock.now - l.started_at) * 1000)::bigint AS "spent_ms!",
                   (extract(epoch FROM clock.now - l.stop_requested_at) * 1000)::bigint AS stop_to_release_ms,
                   a.max_attempts, a.backoff_base_ms, a.backoff_max_ms, a.budget_ms, a.budget_tokens,
@@ -245,6 +245,7 @@ async fn lock_leases(
                         conversation_id: row
                             .conversation_id
                             .map(tidegate_model::ConversationId::from_uuid),
+                        pool: stored(&row.pool, "run_leases.pool")?,
                     },
                     fence: Fence {
                         generation: row.fence_generation,

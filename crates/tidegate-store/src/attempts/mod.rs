@@ -16,7 +16,7 @@ pub mod reopen;
 pub mod sweep;
 pub mod turns;
 
-use tidegate_model::{ConversationId, Fence, RunId, TenantId, run::QuotaBucket};
+use tidegate_model::{ConversationId, Fence, PoolId, RunId, TenantId, run::QuotaBucket};
 
 /// Where the lease of a run stands: facts that never change while it is open, so that they may be remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct LeaseKey {
     pub run_id: RunId,
     /// Its conversation, if it is a turn.
     pub conversation_id: Option<ConversationId>,
+    /// The pool it runs in.
+    pub pool: PoolId,
 }
 
 /// A lease that its holder claims to hold: where it stands, and the fence that proves it.

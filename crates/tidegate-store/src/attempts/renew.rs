@@ -51,7 +51,7 @@ impl Fleet {
     pub async fn locate_leases(&self, runs: &[RunId]) -> Result<Vec<LeaseKey>, Error> {
         let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
         sqlx::query!(
-            r#"SELECT bucket, tenant, run_id, conversation_id FROM run_leases WHERE run_id = ANY ($1)"#,
+            r#"SELECT bucket, tenant, run_id, conversation_id, pool FROM run_leases WHERE run_id = ANY ($1)"#,
             &ids
         )
         .fetch_all(self.pool())
@@ -63,6 +63,7 @@ impl Fleet {
                 tenant: stored(&row.tenant, "run_leases.tenant")?,
                 run_id: RunId::from_uuid(row.run_id),
                 conversation_id: row.conversation_id.map(ConversationId::from_uuid),
+                pool: stored(&row.pool, "run_leases.pool")?,
             })
         })
         .collect()

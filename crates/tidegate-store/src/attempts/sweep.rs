@@ -11,6 +11,7 @@ struct Candidate {
     tenant: String,
     run_id: uuid::Uuid,
     conversation_id: Option<uuid::Uuid>,
+    pool: String,
     fence_generation: i32,
     fence_number: i64,
 }
@@ -25,6 +26,7 @@ impl TryFrom<Candidate> for HeldLease {
                 tenant: stored(&row.tenant, "run_leases.tenant")?,
                 run_id: RunId::from_uuid(row.run_id),
                 conversation_id: row.conversation_id.map(ConversationId::from_uuid),
+                pool: stored(&row.pool, "run_leases.pool")?,
             },
             fence: Fence {
                 generation: row.fence_generation,
@@ -40,7 +42,7 @@ impl Fleet {
     pub async fn expired_leases(&self, scope: &str, limit: i64) -> Result<Vec<HeldLease>, Error> {
         sqlx::query_as!(
             Candidate,
-            r#"SELECT l.bucket, l.tenant, l.run_id, l.conversation_id, l.fence_generation, l.fence_number
+            r#"SELECT l.bucket, l.tenant, l.run_id, l.conversation_id, l.pool, l.fence_generation, l.fence_number
                FROM run_leases l, cluster c
                WHERE l.scope = $1 AND (l.lease_until <= clock_timestamp() OR l.fence_generation <> c.generation)
                ORDER BY l.lease_until LIMIT $2"#,
@@ -79,7 +81,7 @@ impl Fleet {
     ) -> Result<Vec<HeldLease>, Error> {
         sqlx::query_as!(
             Candidate,
-            r#"SELECT bucket, tenant, run_id, conversation_id, fence_generation, fence_number
+            r#"SELECT bucket, tenant, run_id, conversation_id, pool, fence_generation, fence_number
                FROM run_leases
                WHERE scope = $1 AND stop_requested_at + $2::bigint * interval '1 millisecond' <= clock_timestamp()
                ORDER BY stop_requested_at LIMIT $3"#,

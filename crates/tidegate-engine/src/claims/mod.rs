@@ -1,0 +1,53 @@
+//! What an instance knows of the lanes, and how claims that wait are woken.
+//!
+//! The view is a hint: it may be `view_age_ms` old, and the claim statement counts again. A wake-up that is lost costs one
+//! poll.
+
+pub mod pools;
+pub mod view;
+pub mod wake;
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use tidegate_model::{Capability, PoolId};
+use tidegate_store::lanes::views::LaneRow;
+use tokio::sync::{Mutex, Notify};
+
+/// Claims of this instance: one view of lanes per set of capabilities, one wake-up for all.
+#[derive(Debug)]
+pub struct Claims {
+    view_age: Duration,
+    views: Mutex<HashMap<Vec<Capability>, View>>,
+    pub(crate) pools: Mutex<pools::PoolsView>,
+    woken: Notify,
+    hints: Notify,
+    waiting: parking_lot::Mutex<HashMap<PoolId, u32>>,
+}
+
+#[derive(Debug)]
+struct View {
+    read_at: Instant,
+    stale: bool,
+    lanes: Vec<LaneRow>,
+}
+
+impl Claims {
+    pub(crate) fn new(view_age: Duration) -> Self {
+        Self {
+            view_age,
+            views: Mutex::default(),
+            pools: Mutex::default(),
+            woken: Notify::new(),
+            hints: Notify::new(),
+            waiting: parking_lot::Mutex::default(),
+        }
+    }
+
+    /// Slots that wait in claims of this instance, by pool: what an idle worker looks like from here.
+    pub fn waiting(&self) -> HashMap<PoolId, u32> {
+        self.waiting.lock().clone()
+    }
+}

@@ -1,0 +1,51 @@
+//! What a pool may serve.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use tidegate_model::{Capability, Code, PoolId};
+
+use crate::{Engine, Error};
+
+/// How old the instance's knowledge of active descriptors may be.
+const AGE_MAX: Duration = Duration::from_secs(1);
+
+/// The active pools as last read.
+#[derive(Debug, Default)]
+pub(crate) struct PoolsView {
+    read_at: Option<Instant>,
+    capabilities: HashMap<PoolId, Vec<Capability>>,
+}
+
+impl Engine {
+    /// The capabilities of a pool's active descriptor, at most a second old.
+    pub(crate) async fn pool_capabilities(&self, pool: &PoolId) -> Result<Vec<Capability>, Error> {
+        let mut view = self.claims().pools.lock().await;
+        if view.read_at.is_none_or(|at| at.elapsed() >= AGE_MAX) {
+            let read_at = Instant::now();
+            view.capabilities = self
+                .store()
+                .active_pools()
+                .await?
+                .into_iter()
+                .map(|active| {
+                    let mut capabilities = active.capabilities;
+                    capabilities.sort();
+                    (active.pool_id, capabilities)
+                })
+                .collect();
+            view.read_at = Some(read_at);
+        }
+        view.capabilities.get(pool).cloned().ok_or_else(|| {
+            Error::refused(
+                Code::StateConflict,
+                format!(
+                    "pool {pool} has no active descriptor; publish one and activate it with \
+                     `tidegate pool publish` and `tidegate pool activate`"
+                ),
+            )
+        })
+    }
+}

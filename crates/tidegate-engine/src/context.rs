@@ -1,0 +1,118 @@
+//! What every use case gets: settings, database, and what this instance remembers.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use moka::future::Cache;
+use tidegate_model::{InstanceId, RunId, TenantId, digest::Digest};
+use tidegate_store::{Store, attempts::LeaseKey};
+
+use crate::{claims::Claims, events::EventHub, settings::Settings};
+
+/// The most leases whose place is remembered.
+const LEASE_KEYS_MAX: u64 = 200_000;
+/// The most requirement classes that are remembered.
+const CLASSES_MAX: u64 = 100_000;
+
+/// What an engine is made of.
+#[derive(Debug)]
+pub struct EngineParts {
+    /// The settings of this process.
+    pub settings: Arc<Settings>,
+    /// The database.
+    pub store: Store,
+    /// This process.
+    pub instance: InstanceId,
+    /// Keys the digests of bodies, the same for all instances.
+    pub digest_key: [u8; 32],
+}
+
+/// The use cases' context; a cheap handle.
+#[derive(Debug, Clone)]
+pub struct Engine(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    parts: EngineParts,
+    claims: Claims,
+    /// Where leases stand: immutable while they are open. Keyed by run, which is unique over all tenants.
+    lease_keys: Cache<RunId, LeaseKey>,
+    /// Classes by tenant and digest: never change.
+    classes: Cache<(TenantId, Digest), i32>,
+    events: EventHub,
+    draining: AtomicBool,
+}
+
+impl Engine {
+    /// Builds the context; nothing is read or started.
+    pub fn new(parts: EngineParts) -> Self {
+        let view_age = Duration::from_millis(u64::from(parts.settings.view_age_ms));
+        Self(Arc::new(Inner {
+            claims: Claims::new(view_age),
+            lease_keys: Cache::new(LEASE_KEYS_MAX),
+            classes: Cache::new(CLASSES_MAX),
+            events: EventHub::default(),
+            draining: AtomicBool::new(false),
+            parts,
+        }))
+    }
+
+    /// The settings of this process.
+    pub fn settings(&self) -> &Settings {
+        &self.0.parts.settings
+    }
+
+    /// The database.
+    pub fn store(&self) -> &Store {
+        &self.0.parts.store
+    }
+
+    /// This process.
+    pub fn instance(&self) -> InstanceId {
+        self.0.parts.instance
+    }
+
+    /// The key of body digests.
+    pub(crate) fn digest_key(&self) -> &[u8; 32] {
+        &self.0.parts.digest_key
+    }
+
+    /// The view of lanes and the wake-ups of claims.
+    pub fn claims(&self) -> &Claims {
+        &self.0.claims
+    }
+
+    /// The streams of runs' events on this instance.
+    pub fn events(&self) -> &EventHub {
+        &self.0.events
+    }
+
+    pub(crate) fn lease_keys(&self) -> &Cache<RunId, LeaseKey> {
+        &self.0.lease_keys
+    }
+
+    pub(crate) fn classes(&self) -> &Cache<(TenantId, Digest), i32> {
+        &self.0.classes
+    }
+
+    /// Whether this process takes no new work (R1.7).
+    pub fn is_draining(&self) -> bool {
+        self.0.draining.load(Ordering::Acquire)
+    }
+
+    /// Takes no new work from now on; claims that wait return empty.
+    pub fn drain(&self) {
+        self.0.draining.store(true, Ordering::Release);
+        self.claims().wake();
+    }
+
+    /// The greatest age in the queue, as the store takes it.
+    pub(crate) fn queue_max_age_ms(&self) -> i64 {
+        i64::from(self.settings().queue_max_age_ms)
+    }
+}

@@ -1,0 +1,55 @@
+//! `POST /v1/conversations`.
+
+use tidegate_model::{
+    Code, ConversationId,
+    api::{ConversationView, CreateConversation},
+};
+
+use crate::{Engine, Error, Principal};
+
+/// The longest title, in characters.
+const TITLE_MAX: usize = 200;
+
+/// Begins a conversation.
+pub async fn create_conversation(
+    engine: &Engine,
+    principal: &Principal,
+    request: CreateConversation,
+) -> Result<ConversationView, Error> {
+    let tenant = principal.require_tenant()?;
+    if let Some(title) = &request.title {
+        if title.chars().count() > TITLE_MAX {
+            return Err(Error::invalid(
+                "title",
+                format!("at most {TITLE_MAX} characters"),
+            ));
+        }
+        if title.contains('\0') {
+            return Err(Error::invalid(
+                "title",
+                "texts must not contain the NUL character (U+0000)",
+            ));
+        }
+    }
+    let row = engine
+        .store()
+        .tenant(tenant)
+        .create_conversation(
+            ConversationId::new(),
+            request.title.as_deref(),
+            principal.user.as_deref(),
+        )
+        .await?
+        .ok_or_else(|| {
+            Error::refused(
+                Code::TenantSuspended,
+                "the tenant is suspended; nothing new can be started",
+            )
+        })?;
+    Ok(ConversationView {
+        conversation_id: row.conversation_id,
+        tenant: tenant.clone(),
+        title: row.title,
+        created_at: row.created_at,
+    })
+}

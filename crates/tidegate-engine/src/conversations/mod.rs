@@ -1,0 +1,5 @@
+//! Conversations, their messages and turns.
+
+pub mod create;
+pub mod messages;
+pub mod turn;

@@ -1,0 +1,57 @@
+//! `POST /v1/conversations/{id}/turns`: the only way to a run of kind `conversation_turn` (R3.2, R3.7).
+
+use serde_json::json;
+use tidegate_model::{
+    Capability, ConversationId,
+    api::{RunBudget, SubmitTurn, TurnAccepted},
+    run::RunKind,
+};
+use tidegate_store::runs::Turn;
+
+use crate::{
+    Engine, Error, Principal,
+    runs::accept::{Wanted, accept},
+};
+
+/// Accepts a turn; turns of one conversation run one at a time, in order.
+pub async fn submit_turn(
+    engine: &Engine,
+    principal: &Principal,
+    conversation_id: ConversationId,
+    request: SubmitTurn,
+    idempotency_key: Option<String>,
+) -> Result<TurnAccepted, Error> {
+    if request.input.is_empty() {
+        return Err(Error::invalid("input", "a turn needs a text"));
+    }
+    let request_digest = engine.body_digest(&format!("turns/{conversation_id}"), &request)?;
+    let message = json!({"text": request.input});
+    let accepted = accept(
+        engine,
+        principal,
+        Wanted {
+            kind: RunKind::ConversationTurn,
+            capability: request.capability.unwrap_or_else(Capability::chat),
+            input: message.clone(),
+            service_class: request.service_class,
+            priority: None,
+            deadline: request.deadline,
+            run_at: None,
+            max_attempts: None,
+            budget: RunBudget::default(),
+            turn: Some(Turn {
+                conversation_id,
+                message,
+            }),
+            idempotency_key,
+            request_digest,
+        },
+    )
+    .await?;
+    let run = crate::runs::get::get(engine, principal, accepted.run_id).await?;
+    Ok(TurnAccepted {
+        run_id: accepted.run_id,
+        state: run.state,
+        repeated: accepted.repeated,
+    })
+}

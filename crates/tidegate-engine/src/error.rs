@@ -1,0 +1,97 @@
+//! The error of every use case: what the caller is told, and apart from it what is logged.
+
+use tidegate_model::{Code, api::Problem};
+use tidegate_store as store;
+
+/// Why a use case did not happen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller asked for something that cannot be; the refusal says what and what to do.
+    #[error("{}: {}", .0.code, .0.detail)]
+    Refused(Box<Refusal>),
+    /// The database did not do its part.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// A defect; `what` is for the log.
+    #[error("internal error: {what}")]
+    Internal {
+        /// Where, without contents.
+        what: &'static str,
+    },
+}
+
+/// A refusal that the caller can act on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What a client matches on.
+    pub code: Code,
+    /// What was wrong, and the remedy.
+    pub detail: String,
+    /// What is at fault, as a JSON path, header or parameter.
+    pub field: Option<String>,
+    /// When to try again, where that can help.
+    pub retry_after_ms: Option<u64>,
+    /// Every reason, where there are several.
+    pub reasons: Vec<String>,
+}
+
+impl Error {
+    /// A refusal.
+    pub fn refused(code: Code, detail: impl Into<String>) -> Self {
+        Self::Refused(Box::new(Refusal {
+            code,
+            detail: detail.into(),
+            field: None,
+            retry_after_ms: None,
+            reasons: Vec::new(),
+        }))
+    }
+
+    /// A refusal of one field.
+    pub fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::Refused(Box::new(Refusal {
+            code: Code::InvalidArgument,
+            detail: detail.into(),
+            field: Some(field.into()),
+            retry_after_ms: None,
+            reasons: Vec::new(),
+        }))
+    }
+
+    /// No such thing, or somebody else's: the caller cannot tell which (R2.2).
+    pub fn not_found(what: &str) -> Self {
+        Self::refused(Code::NotFound, format!("no such {what}"))
+    }
+
+    /// The code that the caller sees.
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Refused(refusal) => refusal.code,
+            Self::Store(error) if error.is_unavailable() => Code::DatabaseUnavailable,
+            Self::Store(_) | Self::Internal { .. } => Code::Internal,
+        }
+    }
+
+    /// What the caller is told; nothing of the database's own words.
+    pub fn problem(&self) -> Problem {
+        match self {
+            Self::Refused(refusal) => {
+                let mut problem = Problem::new(refusal.code, refusal.detail.clone());
+                problem.field.clone_from(&refusal.field);
+                problem.retry_after_ms = refusal.retry_after_ms;
+                problem.reasons.clone_from(&refusal.reasons);
+                problem
+            }
+            Self::Store(error) if error.is_unavailable() => Problem::new(
+                Code::DatabaseUnavailable,
+                "the database cannot be reached or does not accept writes; nothing was changed; try again",
+            )
+            .with_retry_after_ms(1_000),
+            Self::Store(_) | Self::Internal { .. } => Problem::new(
+                Code::Internal,
+                "the server met a defect; its log has the cause under this request id",
+            ),
+        }
+    }
+}

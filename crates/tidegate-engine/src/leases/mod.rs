@@ -1,0 +1,3 @@
+//! What any instance does for the leases of all: takeover, stops, wakes of parked runs, ends of what waited too long.
+
+pub mod sweep;

@@ -1,0 +1,106 @@
+//! The sweep (R4.4, R3.9, R3.10): once a `takeover_sweep_ms`, by every instance, each step safe against all the others.
+
+use std::time::Duration;
+
+use tidegate_policy::retry::Report;
+use tidegate_store::attempts::{
+    HeldLease,
+    close::{CloseReport, Closer},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Engine, Error, worker::close::close_all};
+
+/// The most rows that one step handles; more are left to the next round.
+const BATCH: i64 = 500;
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Leases that were lost and taken over.
+    pub taken_over: usize,
+    /// Leases that were fenced off after their grace.
+    pub fenced_off: usize,
+    /// Leases that were told to stop by deadline or budget.
+    pub stopped: u64,
+    /// Parked runs that came into the queue.
+    pub woken: u64,
+    /// Runs that waited too long.
+    pub expired: usize,
+}
+
+/// Sweeps until told to stop.
+pub async fn run(engine: Engine, stop: CancellationToken) {
+    let pause = Duration::from_millis(u64::from(engine.settings().takeover_sweep_ms));
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            // Spread, so that instances that started together do not sweep together.
+            () = tokio::time::sleep(pause.mul_f64(0.75 + 0.25 * crate::clock::jitter())) => {}
+        }
+        match sweep(&engine).await {
+            Ok(swept) if swept == Swept::default() => {}
+            Ok(swept) => tracing::debug!(?swept, "swept"),
+            Err(error) => tracing::warn!(%error, "sweep failed; tried again in the next round"),
+        }
+    }
+}
+
+/// One round.
+pub async fn sweep(engine: &Engine) -> Result<Swept, Error> {
+    let fleet = engine.store().fleet();
+    let scope = &engine.settings().execution_scope;
+    let grace_ms = i64::from(engine.settings().grace_ms);
+    let mut swept = Swept {
+        stopped: fleet.stop_overdue(scope).await?,
+        ..Swept::default()
+    };
+
+    let past_grace = fleet.leases_past_grace(scope, grace_ms, BATCH).await?;
+    swept.fenced_off = close(
+        engine,
+        past_grace,
+        Report::FencedOff,
+        Closer::Grace { grace_ms },
+    )
+    .await?;
+
+    let lost = fleet.expired_leases(scope, BATCH).await?;
+    fail::fail_point!("takeover_after_read");
+    swept.taken_over = close(engine, lost, Report::LeaseLost, Closer::Takeover).await?;
+    metrics::counter!("tidegate_takeovers_total").increment(swept.taken_over as u64);
+
+    swept.woken = fleet
+        .wake_due(scope, engine.queue_max_age_ms(), BATCH)
+        .await?;
+    let late = fleet.expired_in_queue(BATCH).await?;
+    let late = fleet.end_queued(late, engine.queue_max_age_ms()).await?;
+    swept.expired = late.len();
+    for (tenant, run) in &late {
+        engine.events().nudge(tenant, *run);
+    }
+    if swept.woken > 0 || swept.expired > 0 {
+        engine.work_changed().await;
+    }
+    Ok(swept)
+}
+
+async fn close(
+    engine: &Engine,
+    leases: Vec<HeldLease>,
+    report: Report,
+    closer: Closer,
+) -> Result<usize, Error> {
+    let reports = leases
+        .into_iter()
+        .map(|lease| CloseReport {
+            lease,
+            report,
+            detail: None,
+            tokens: 0,
+            result: None,
+            messages: Vec::new(),
+        })
+        .collect();
+    Ok(close_all(engine, reports, closer).await?.len())
+}

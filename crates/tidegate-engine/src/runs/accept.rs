@@ -1,0 +1,266 @@
+//! What all submissions share: checks of bounds, the requirement class, the answer to repeats.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use tidegate_model::{
+    Capability, Code, RunId,
+    api::RunBudget,
+    contracts::{RequirementsContract, TaskRequirements},
+    digest::canonical_digest,
+    limits,
+    run::{RunKind, ServiceClass},
+};
+use tidegate_store::runs::{NewRun, Place, Submitted, Turn};
+
+use crate::{Engine, Error, Principal};
+
+/// What a caller asked for, after its route has granted the kind.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub kind: RunKind,
+    pub capability: Capability,
+    pub input: Value,
+    pub service_class: Option<ServiceClass>,
+    pub priority: Option<i16>,
+    pub deadline: Option<DateTime<Utc>>,
+    pub run_at: Option<DateTime<Utc>>,
+    pub max_attempts: Option<i32>,
+    pub budget: RunBudget,
+    pub turn: Option<Turn>,
+    pub idempotency_key: Option<String>,
+    pub request_digest: [u8; 32],
+}
+
+/// A run that was accepted now or before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    pub run_id: RunId,
+    pub repeated: bool,
+}
+
+/// Accepts a run of the caller's tenant.
+pub(crate) async fn accept(
+    engine: &Engine,
+    principal: &Principal,
+    wanted: Wanted,
+) -> Result<Accepted, Error> {
+    let tenant = principal.require_tenant()?;
+    if engine.is_draining() {
+        return Err(Error::refused(
+            Code::ShuttingDown,
+            "this instance is shutting down; send the request again, another instance will take it",
+        ));
+    }
+    check_bounds(&wanted)?;
+    let service_class = granted_class(wanted.kind, wanted.service_class)?;
+    let (priority, priority_source) = granted_priority(wanted.priority)?;
+    let settings = engine.settings();
+    let run = NewRun {
+        run_id: RunId::new(),
+        scope: settings.execution_scope.clone(),
+        kind: wanted.kind,
+        class: class_of(engine, principal, &wanted.capability).await?,
+        capability: wanted.capability,
+        service_class,
+        priority,
+        priority_source,
+        turn: wanted.turn,
+        idempotency_key: wanted.idempotency_key,
+        request_digest: wanted.request_digest,
+        max_attempts: wanted.max_attempts.unwrap_or_else(|| {
+            i32::try_from(settings.max_attempts).unwrap_or(limits::ATTEMPTS_MAX)
+        }),
+        backoff_base_ms: i64::from(settings.backoff_base_ms),
+        backoff_max_ms: i64::from(settings.backoff_max_ms),
+        budget_tokens: wanted.budget.tokens,
+        budget_ms: wanted.budget.execution_ms,
+        run_at: wanted.run_at,
+        deadline: wanted.deadline,
+        created_by: Some(principal.key_id),
+        user: principal.user.clone(),
+        input: wanted.input,
+        queue_max_age_ms: engine.queue_max_age_ms(),
+    };
+    let run_id = run.run_id;
+    let submitted = engine.store().tenant(tenant).submit_run(run).await?;
+    if submitted == Submitted::Accepted(Place::Queued) {
+        engine.work_changed().await;
+    }
+    answer(run_id, submitted)
+}
+
+fn answer(run_id: RunId, submitted: Submitted) -> Result<Accepted, Error> {
+    match submitted {
+        Submitted::Accepted(_) => Ok(Accepted {
+            run_id,
+            repeated: false,
+        }),
+        Submitted::Repeated(run_id) => Ok(Accepted {
+            run_id,
+            repeated: true,
+        }),
+        Submitted::Conflict => Err(Error::refused(
+            Code::IdempotencyConflict,
+            "this Idempotency-Key was used with another request; use a new key for a new request",
+        )),
+        Submitted::TenantInactive => Err(Error::refused(
+            Code::TenantSuspended,
+            "the tenant is suspended or deleted; an administrator can resume a suspended one with \
+             `tidegate tenant resume`",
+        )),
+        Submitted::NoConversation => Err(Error::not_found("conversation")),
+        Submitted::DeadlinePassed => Err(Error::invalid(
+            "deadline",
+            "the deadline has passed; give a later one, or none",
+        )),
+    }
+}
+
+/// The requirement class of a capability for the caller's tenant.
+async fn class_of(
+    engine: &Engine,
+    principal: &Principal,
+    capability: &Capability,
+) -> Result<i32, Error> {
+    let tenant = principal.require_tenant()?;
+    let requirements = TaskRequirements {
+        contract: RequirementsContract::V1,
+        tenant: tenant.clone(),
+        capability: capability.clone(),
+    };
+    let digest = canonical_digest(&requirements).map_err(|_| Error::Internal {
+        what: "requirement digest",
+    })?;
+    let key = (tenant.clone(), digest);
+    if let Some(class) = engine.classes().get(&key).await {
+        return Ok(class);
+    }
+    let class = engine
+        .store()
+        .tenant(tenant)
+        .requirement_class(&requirements, &digest)
+        .await?;
+    engine.classes().insert(key, class).await;
+    Ok(class)
+}
+
+/// A caller can only ask for less protection than the kind's default (R2.4).
+fn granted_class(kind: RunKind, asked: Option<ServiceClass>) -> Result<ServiceClass, Error> {
+    let granted = kind.default_service_class();
+    match asked {
+        None => Ok(granted),
+        Some(class) if class >= granted => Ok(class),
+        Some(class) => Err(Error::invalid(
+            "serviceClass",
+            format!(
+                "{class} is more than the {granted} that runs of this kind get; ask for {granted} or lower"
+            ),
+        )),
+    }
+}
+
+/// A caller can only lower its priority (R2.4).
+fn granted_priority(asked: Option<i16>) -> Result<(i16, &'static str), Error> {
+    match asked {
+        None => Ok((0, "default")),
+        Some(priority) if (-limits::PRIORITY_MAX..=0).contains(&priority) => {
+            Ok((priority, "caller"))
+        }
+        Some(_) => Err(Error::invalid(
+            "priority",
+            format!(
+                "a caller can only lower its priority: -{} to 0",
+                limits::PRIORITY_MAX
+            ),
+        )),
+    }
+}
+
+fn check_bounds(wanted: &Wanted) -> Result<(), Error> {
+    if let Some(attempts) = wanted.max_attempts
+        && !(1..=limits::ATTEMPTS_MAX).contains(&attempts)
+    {
+        return Err(Error::invalid(
+            "maxAttempts",
+            format!("{attempts} is out of bounds: 1 to {}", limits::ATTEMPTS_MAX),
+        ));
+    }
+    for (field, value) in [
+        ("budget.tokens", wanted.budget.tokens),
+        ("budget.executionMs", wanted.budget.execution_ms),
+    ] {
+        if let Some(value) = value
+            && !(1..=limits::BUDGET_MAX).contains(&value)
+        {
+            return Err(Error::invalid(
+                field,
+                format!("{value} is out of bounds: 1 to {}", limits::BUDGET_MAX),
+            ));
+        }
+    }
+    check_times(wanted)?;
+    check_key(wanted.idempotency_key.as_deref())?;
+    refuse_nul("input", &wanted.input)
+}
+
+/// Far times are refused so that no arithmetic on them can overflow; whether a time has passed is the database's to say.
+fn check_times(wanted: &Wanted) -> Result<(), Error> {
+    let horizon = crate::clock::now() + chrono::Duration::milliseconds(limits::HORIZON_MAX_MS);
+    for (field, time) in [("deadline", wanted.deadline), ("runAt", wanted.run_at)] {
+        if time.is_some_and(|time| time > horizon) {
+            return Err(Error::invalid(
+                field,
+                "this is more than 366 days away; give an earlier time",
+            ));
+        }
+    }
+    if let (Some(start), Some(end)) = (wanted.run_at, wanted.deadline)
+        && start >= end
+    {
+        return Err(Error::invalid(
+            "runAt",
+            "the run would start at or after its deadline",
+        ));
+    }
+    Ok(())
+}
+
+fn check_key(key: Option<&str>) -> Result<(), Error> {
+    let Some(key) = key else { return Ok(()) };
+    let fits = (1..=limits::IDEMPOTENCY_KEY_MAX_BYTES).contains(&key.len());
+    if fits && key.bytes().all(|b| b.is_ascii_graphic()) {
+        Ok(())
+    } else {
+        Err(Error::invalid(
+            "Idempotency-Key",
+            format!(
+                "1 to {} printable ASCII characters without spaces, for example a UUID",
+                limits::IDEMPOTENCY_KEY_MAX_BYTES
+            ),
+        ))
+    }
+}
+
+/// PostgreSQL stores no NUL in texts; refused here with its path in place of a database error.
+pub(crate) fn refuse_nul(path: &str, value: &Value) -> Result<(), Error> {
+    match value {
+        Value::String(text) if text.contains('\0') => Err(Error::invalid(
+            path,
+            "texts must not contain the NUL character (U+0000)",
+        )),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, item)| refuse_nul(&format!("{path}[{index}]"), item)),
+        Value::Object(fields) => fields.iter().try_for_each(|(name, item)| {
+            if name.contains('\0') {
+                return Err(Error::invalid(
+                    path,
+                    "field names must not contain the NUL character (U+0000)",
+                ));
+            }
+            refuse_nul(&format!("{path}.{name}"), item)
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,82 @@
+//! `POST /v1/runs`: a business task (R3.2).
+
+use tidegate_model::{
+    Code,
+    api::{RunView, SubmitRun},
+    principal::KeyScope,
+    run::RunKind,
+};
+
+use super::accept::{Wanted, accept};
+use crate::{Engine, Error, Principal};
+
+/// Accepts a business task; a repeat with the same key and body answers the same run, marked.
+pub async fn submit(
+    engine: &Engine,
+    principal: &Principal,
+    request: SubmitRun,
+    idempotency_key: Option<String>,
+) -> Result<RunView, Error> {
+    if !principal.has_scope(KeyScope::RunsBusiness) {
+        return Err(Error::refused(
+            Code::Forbidden,
+            "submitting runs needs a key with scope runs:business; make one with \
+             `tidegate key create --scope runs:business`, or use the turns of a conversation",
+        ));
+    }
+    let request_digest = engine.body_digest("runs", &request)?;
+    let accepted = accept(
+        engine,
+        principal,
+        Wanted {
+            kind: RunKind::BusinessTask,
+            capability: request.capability,
+            input: request.input,
+            service_class: request.service_class,
+            priority: request.priority,
+            deadline: request.deadline,
+            run_at: request.run_at,
+            max_attempts: request.max_attempts,
+            budget: request.budget.unwrap_or_default(),
+            turn: None,
+            idempotency_key,
+            request_digest,
+        },
+    )
+    .await?;
+    let mut view = super::get::get(engine, principal, accepted.run_id).await?;
+    view.repeated = accepted.repeated;
+    Ok(view)
+}
+
+/// Accepts a run of a kind that no route grants yet: background roots in this release. In-process callers only (test kit,
+/// demo seed); no route and no setting reaches this.
+#[doc(hidden)]
+pub async fn submit_as(
+    engine: &Engine,
+    principal: &Principal,
+    kind: RunKind,
+    request: SubmitRun,
+) -> Result<RunView, Error> {
+    let request_digest = engine.body_digest(kind.as_str(), &request)?;
+    let accepted = accept(
+        engine,
+        principal,
+        Wanted {
+            kind,
+            capability: request.capability,
+            input: request.input,
+            service_class: request.service_class,
+            priority: request.priority,
+            deadline: request.deadline,
+            run_at: request.run_at,
+            max_attempts: request.max_attempts,
+            budget: request.budget.unwrap_or_default(),
+            turn: None,
+            idempotency_key: None,
+            request_digest,
+        },
+    )
+    .await?;
+    super::get::get(engine, principal, accepted.run_id).await
+}

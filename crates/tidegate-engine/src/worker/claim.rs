@@ -1,0 +1,193 @@
+//! `POST /v1/worker/claim`: plan on the view, open by arrays, wait for work (R3.3 to R3.6, R4.1).
+
+use std::time::{Duration, Instant};
+
+use tidegate_model::{
+    Capability, Code,
+    api::{ClaimAnswer, ClaimRequest, Lease, LeasedRun, PROTOCOL_VERSION, RunBudget},
+    limits,
+    run::QuotaBucket,
+};
+use tidegate_policy::{buckets, fairness};
+use tidegate_store::{
+    attempts::{
+        LeaseKey,
+        open::{Holder, LaneAsk, OpenedLease},
+    },
+    lanes::views::LaneRow,
+};
+
+use crate::{Engine, Error, Principal};
+
+/// Takes runs for a worker, waiting up to `waitMs` for some. Empty where there are none, and while draining.
+pub async fn claim(
+    engine: &Engine,
+    principal: &Principal,
+    request: ClaimRequest,
+) -> Result<ClaimAnswer, Error> {
+    check(&request)?;
+    let holder = holder(engine, principal, &request)?;
+    let until = Instant::now() + Duration::from_millis(request.wait_ms);
+    let poll = Duration::from_millis(u64::from(engine.settings().claim_poll_ms));
+    let _waiting = engine.claims().wait_for(&holder.pool, request.max);
+    loop {
+        let woken = engine.claims().woken();
+        tokio::pin!(woken);
+        // Registered before looking: work that comes in between wakes us.
+        woken.as_mut().enable();
+        if engine.is_draining() {
+            return Ok(ClaimAnswer { leases: Vec::new() });
+        }
+        let leases = claim_now(engine, &holder, &request).await?;
+        let left = until.saturating_duration_since(Instant::now());
+        if !leases.is_empty() || left.is_zero() {
+            return Ok(ClaimAnswer { leases });
+        }
+        // Polls are spread, so that claims that missed the same wake-up do not come back together.
+        let pause = poll.mul_f64(0.75 + 0.5 * crate::clock::jitter()).min(left);
+        tokio::select! {
+            () = woken => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+fn check(request: &ClaimRequest) -> Result<(), Error> {
+    if request.protocol_version < PROTOCOL_VERSION {
+        return Err(Error::refused(
+            Code::ProtocolTooOld,
+            format!("this server speaks protocol {PROTOCOL_VERSION} and later; upgrade the worker"),
+        ));
+    }
+    if request.protocol_version > PROTOCOL_VERSION {
+        return Err(Error::invalid(
+            "protocolVersion",
+            format!("this server speaks protocol {PROTOCOL_VERSION}; upgrade the server first"),
+        ));
+    }
+    if !(1..=limits::CLAIM_MAX).contains(&request.max) {
+        return Err(Error::invalid("max", format!("1 to {}", limits::CLAIM_MAX)));
+    }
+    if request.wait_ms > limits::CLAIM_WAIT_MAX_MS {
+        return Err(Error::invalid(
+            "waitMs",
+            format!("at most {}", limits::CLAIM_WAIT_MAX_MS),
+        ));
+    }
+    Ok(())
+}
+
+fn holder(engine: &Engine, principal: &Principal, request: &ClaimRequest) -> Result<Holder, Error> {
+    Ok(Holder {
+        scope: engine.settings().execution_scope.clone(),
+        pool: principal.require_pool()?.clone(),
+        worker: request.worker_id.to_string(),
+        incarnation: request.incarnation,
+        instance: engine.instance(),
+        lease_ms: i64::from(engine.settings().lease_ms),
+    })
+}
+
+async fn claim_now(
+    engine: &Engine,
+    holder: &Holder,
+    request: &ClaimRequest,
+) -> Result<Vec<Lease>, Error> {
+    let capabilities: Vec<Capability> = engine.pool_capabilities(&holder.pool).await?;
+    let rows = engine.lanes(&capabilities).await?;
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (counted, background) = asks(engine, &rows, request);
+    let started = Instant::now();
+    let fleet = engine.store().fleet();
+    let mut opened = fleet.open_foreground(holder, &counted).await?;
+    if !background.is_empty() {
+        // What the first statement opened is held already: an error here must not lose it.
+        match fleet.open_background(holder, &background).await {
+            Ok(more) => opened.extend(more),
+            Err(error) if opened.is_empty() => return Err(error.into()),
+            Err(error) => tracing::warn!(%error, "background lanes could not be claimed"),
+        }
+    }
+    metrics::histogram!("tidegate_claim_seconds").record(started.elapsed().as_secs_f64());
+    // Whatever was found, the view is out of date: heads are gone, or others were faster.
+    engine.claims().mark_stale().await;
+    let mut leases = Vec::with_capacity(opened.len());
+    for lease in opened {
+        metrics::histogram!("tidegate_queue_wait_seconds", "service_class" => lease.service_class.as_str())
+            .record(std::time::Duration::from_millis(u64::try_from(lease.queued_ms).unwrap_or(0)).as_secs_f64());
+        engine
+            .remember(&LeaseKey {
+                bucket: lease.bucket,
+                tenant: lease.tenant.clone(),
+                run_id: lease.run_id,
+                conversation_id: lease.conversation_id,
+                pool: holder.pool.clone(),
+            })
+            .await;
+        leases.push(to_lease(lease, holder.lease_ms));
+    }
+    Ok(leases)
+}
+
+/// The plan as the two statements take it: foreground and uncounted, background.
+fn asks(engine: &Engine, rows: &[LaneRow], request: &ClaimRequest) -> (Vec<LaneAsk>, Vec<LaneAsk>) {
+    let views: Vec<fairness::LaneView> = rows
+        .iter()
+        .map(|row| row.clone().into_view(buckets::STANDARD, 1, 0))
+        .collect();
+    let want_background = request
+        .max_background
+        .unwrap_or(request.max)
+        .min(request.max);
+    let plan = fairness::plan(
+        &views,
+        request.max,
+        want_background,
+        engine.settings().run_fairness,
+    );
+    plan.into_iter()
+        .filter_map(|ask| {
+            let view = views.get(ask.lane)?;
+            Some(LaneAsk {
+                bucket: view.bucket,
+                tenant: view.tenant.clone(),
+                class: view.class,
+                take: i32::try_from(ask.take).unwrap_or(i32::MAX),
+                cap: ask.cap.map(|cap| i32::try_from(cap).unwrap_or(i32::MAX)),
+            })
+        })
+        .partition(|ask| ask.bucket != QuotaBucket::Background)
+}
+
+fn to_lease(opened: OpenedLease, lease_ms: i64) -> Lease {
+    Lease {
+        attempt: opened.attempt,
+        fence: opened.fence,
+        expires_at: opened.lease_until,
+        lease_ms,
+        next_seq: opened.next_seq,
+        run: LeasedRun {
+            run_id: opened.run_id,
+            tenant: opened.tenant,
+            kind: opened.kind,
+            quota_bucket: opened.bucket,
+            capability: opened.capability,
+            service_class: opened.service_class,
+            conversation_id: opened.conversation_id,
+            input: opened.input,
+            created_at: opened.created_at,
+            deadline: opened.deadline,
+            deadline_in_ms: opened.deadline_in_ms,
+            budget_left: RunBudget {
+                tokens: opened
+                    .budget_tokens
+                    .map(|budget| (budget - opened.spent_tokens).max(0)),
+                execution_ms: opened
+                    .budget_ms
+                    .map(|budget| (budget - opened.spent_ms).max(0)),
+            },
+        },
+    }
+}

@@ -1,0 +1,207 @@
+//! `complete`, `fail` and `release`: the three ways in which a holder ends its attempt.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tidegate_model::{
+    Code, Fence, RunId,
+    api::{AttemptAnswer, CompleteRun, FailRun, LeaseRef, MessageRole, ReleaseRun},
+    limits,
+};
+use tidegate_policy::retry::{Disposition, Report, after_attempt};
+use tidegate_store::attempts::close::{CloseReport, Closed, Closer, Decide};
+
+use super::held::lease_lost;
+use crate::{Engine, Error, Principal, runs::accept::refuse_nul};
+
+/// The longest detail that a worker may give, in characters.
+const DETAIL_MAX: usize = 2_000;
+/// The most messages that a turn may add.
+const MESSAGES_MAX: usize = 500;
+/// The longest wait that a worker may ask for, in milliseconds (one day).
+const RETRY_AFTER_MAX_MS: u64 = 24 * 3_600_000;
+/// The most tokens that one attempt may report.
+const TOKENS_MAX: i64 = limits::BUDGET_MAX;
+
+/// Completes the run.
+pub async fn complete(
+    engine: &Engine,
+    principal: &Principal,
+    run_id: RunId,
+    request: CompleteRun,
+) -> Result<AttemptAnswer, Error> {
+    refuse_nul("result", &request.result)?;
+    let size = serde_json::to_vec(&request.result).map_or(usize::MAX, |bytes| bytes.len());
+    if size > limits::RESULT_MAX_BYTES {
+        return Err(Error::refused(
+            Code::PayloadTooLarge,
+            format!(
+                "a result has at most {} bytes; store it elsewhere and return a reference",
+                limits::RESULT_MAX_BYTES
+            ),
+        ));
+    }
+    if request.messages.len() > MESSAGES_MAX {
+        return Err(Error::invalid(
+            "messages",
+            format!("at most {MESSAGES_MAX}"),
+        ));
+    }
+    let mut messages = Vec::with_capacity(request.messages.len());
+    for (index, message) in request.messages.into_iter().enumerate() {
+        if !matches!(message.role, MessageRole::Assistant | MessageRole::Tool) {
+            return Err(Error::invalid(
+                format!("messages[{index}].role"),
+                "a worker may add messages of assistant and tool only",
+            ));
+        }
+        refuse_nul(&format!("messages[{index}].content"), &message.content)?;
+        messages.push((message.role, message.content));
+    }
+    let lease = Ending {
+        run_id,
+        fence: request.fence,
+        tokens: request.usage.tokens,
+        detail: None,
+        result: Some(request.result),
+        messages,
+    };
+    lease.close(engine, principal, Report::Completed).await
+}
+
+/// Fails the attempt; the run's stored policy says what follows.
+pub async fn fail(
+    engine: &Engine,
+    principal: &Principal,
+    run_id: RunId,
+    request: FailRun,
+) -> Result<AttemptAnswer, Error> {
+    if let Some(detail) = &request.detail {
+        if detail.chars().count() > DETAIL_MAX {
+            return Err(Error::invalid(
+                "detail",
+                format!("at most {DETAIL_MAX} characters"),
+            ));
+        }
+        if detail.contains('\0') {
+            return Err(Error::invalid(
+                "detail",
+                "texts must not contain the NUL character (U+0000)",
+            ));
+        }
+    }
+    let retry_after_ms = request.retry_after_ms.unwrap_or(0).min(RETRY_AFTER_MAX_MS);
+    let report = Report::Failed {
+        code: request.code,
+        retryable: request.retryable,
+        retry_after_ms: i64::try_from(retry_after_ms).unwrap_or(0),
+    };
+    let lease = Ending {
+        run_id,
+        fence: request.fence,
+        tokens: request.usage.tokens,
+        detail: request.detail,
+        result: None,
+        messages: Vec::new(),
+    };
+    lease.close(engine, principal, report).await
+}
+
+/// Hands the run back before its first effect.
+pub async fn release(
+    engine: &Engine,
+    principal: &Principal,
+    run_id: RunId,
+    request: ReleaseRun,
+) -> Result<AttemptAnswer, Error> {
+    let lease = Ending {
+        run_id,
+        fence: request.fence,
+        tokens: request.usage.tokens,
+        detail: None,
+        result: None,
+        messages: Vec::new(),
+    };
+    lease.close(engine, principal, Report::Released).await
+}
+
+/// What a holder says at the end of its attempt.
+struct Ending {
+    run_id: RunId,
+    fence: Fence,
+    tokens: i64,
+    detail: Option<String>,
+    result: Option<Value>,
+    messages: Vec<(MessageRole, Value)>,
+}
+
+impl Ending {
+    async fn close(
+        self,
+        engine: &Engine,
+        principal: &Principal,
+        report: Report,
+    ) -> Result<AttemptAnswer, Error> {
+        if !(0..=TOKENS_MAX).contains(&self.tokens) {
+            return Err(Error::invalid("usage.tokens", format!("0 to {TOKENS_MAX}")));
+        }
+        let lease = engine
+            .held_one(
+                principal,
+                LeaseRef {
+                    run_id: self.run_id,
+                    fence: self.fence,
+                },
+            )
+            .await?;
+        let report = CloseReport {
+            lease,
+            report,
+            detail: self.detail,
+            tokens: self.tokens,
+            result: self.result,
+            messages: self.messages,
+        };
+        let closed = close_all(engine, vec![report], Closer::Holder).await?;
+        let closed = closed.into_iter().next().ok_or_else(lease_lost)?;
+        Ok(AttemptAnswer {
+            state: closed.state(),
+            retry_in_ms: match closed.verdict.next {
+                Disposition::End { .. } => None,
+                Disposition::QueueAtHead => Some(0),
+                Disposition::BackOff { delay_ms } => Some(delay_ms),
+            },
+        })
+    }
+}
+
+/// Closes attempts by the policy's verdict, and tells everybody whom it concerns.
+pub(crate) async fn close_all(
+    engine: &Engine,
+    reports: Vec<CloseReport>,
+    closer: Closer,
+) -> Result<Vec<Closed>, Error> {
+    let decide: Decide =
+        Arc::new(|facts, report| after_attempt(facts, report, crate::clock::jitter()));
+    let closed = engine
+        .store()
+        .fleet()
+        .close_attempts(reports, closer, decide, engine.queue_max_age_ms())
+        .await?;
+    for run in &closed {
+        engine.lease_keys().invalidate(&run.key.run_id).await;
+        engine.events().nudge(&run.key.tenant, run.key.run_id);
+        metrics::counter!("tidegate_attempts_total", "outcome" => run.verdict.outcome.as_str())
+            .increment(1);
+        if let Some(ms) = run.stop_to_release_ms {
+            metrics::histogram!("tidegate_stop_to_release_seconds").record(
+                std::time::Duration::from_millis(u64::try_from(ms).unwrap_or(0)).as_secs_f64(),
+            );
+        }
+    }
+    if !closed.is_empty() {
+        // A slot of the tenant is free, or the run stands in the queue again.
+        engine.work_changed().await;
+    }
+    Ok(closed)
+}

@@ -1,0 +1,81 @@
+//! `POST /v1/worker/runs/{id}/events`: the holder numbers, the database refuses doubles and gaps (R4.6).
+
+use tidegate_model::{
+    RunId,
+    api::{AppendEvents, LeaseRef},
+    limits,
+};
+use tidegate_store::events::Appended;
+
+use super::held::lease_lost;
+use crate::{Engine, Error, Principal, runs::accept::refuse_nul};
+
+/// Appends events; the same ones sent twice are written once.
+pub async fn append(
+    engine: &Engine,
+    principal: &Principal,
+    run_id: RunId,
+    request: AppendEvents,
+) -> Result<(), Error> {
+    let Some(first) = request.events.first().map(|event| event.seq) else {
+        return Ok(());
+    };
+    if request.events.len() > limits::EVENTS_PER_APPEND_MAX {
+        return Err(Error::invalid(
+            "events",
+            format!("at most {} at once", limits::EVENTS_PER_APPEND_MAX),
+        ));
+    }
+    if first < 1 {
+        return Err(Error::invalid(
+            "events[0].seq",
+            "start with nextSeq of the lease",
+        ));
+    }
+    let mut events = Vec::with_capacity(request.events.len());
+    for (index, event) in request.events.into_iter().enumerate() {
+        if Some(event.seq)
+            != i64::try_from(index)
+                .ok()
+                .and_then(|index| first.checked_add(index))
+        {
+            return Err(Error::invalid(
+                format!("events[{index}].seq"),
+                "numbers must rise by one without gaps",
+            ));
+        }
+        if !event.kind.may_worker_append() {
+            return Err(Error::invalid(
+                format!("events[{index}].kind"),
+                format!("{} is written by the platform only", event.kind),
+            ));
+        }
+        refuse_nul(&format!("events[{index}].body"), &event.body)?;
+        events.push((event.kind, event.body));
+    }
+    let lease = engine
+        .held_one(
+            principal,
+            LeaseRef {
+                run_id,
+                fence: request.fence,
+            },
+        )
+        .await?;
+    let appended = engine
+        .store()
+        .fleet()
+        .append_events(&engine.settings().execution_scope, &lease, first, &events)
+        .await?;
+    match appended {
+        Appended::Written => {
+            engine.events().nudge(&lease.key.tenant, run_id);
+            Ok(())
+        }
+        Appended::LeaseLost => Err(lease_lost()),
+        Appended::Gap { next } => Err(Error::invalid(
+            "events[0].seq",
+            format!("this would leave a gap: the next number is {next}"),
+        )),
+    }
+}

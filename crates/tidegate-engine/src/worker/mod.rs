@@ -1,0 +1,10 @@
+//! The worker protocol (R4): what an attempt may do, each write under its fence.
+
+pub mod claim;
+pub mod close;
+pub mod context;
+pub mod events;
+pub mod held;
+pub mod renew;
+
+pub use close::{complete, fail, release};

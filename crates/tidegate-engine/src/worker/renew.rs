@@ -1,0 +1,54 @@
+//! `POST /v1/worker/renew`: all that a worker holds in one statement (R4.3).
+
+use std::collections::HashSet;
+
+use tidegate_model::api::{LeaseRef, RenewAnswer, RenewRequest};
+
+use crate::{Engine, Error, Principal};
+
+/// The most leases of one renewal.
+const RENEW_MAX: usize = 1_000;
+
+/// Renews leases; says which are lost and which are to stop.
+pub async fn renew(
+    engine: &Engine,
+    principal: &Principal,
+    request: RenewRequest,
+) -> Result<RenewAnswer, Error> {
+    if request.leases.len() > RENEW_MAX {
+        return Err(Error::invalid("leases", format!("at most {RENEW_MAX}")));
+    }
+    let lease_ms = i64::from(engine.settings().lease_ms);
+    let held: Vec<_> = engine
+        .held(principal, &request.leases)
+        .await?
+        .into_values()
+        .collect();
+    let renewed = engine
+        .store()
+        .fleet()
+        .renew_leases(&engine.settings().execution_scope, &held, lease_ms)
+        .await?;
+    let mut answer = RenewAnswer {
+        lease_ms,
+        ..RenewAnswer::default()
+    };
+    let mut kept = HashSet::with_capacity(renewed.len());
+    for lease in renewed {
+        let lease_ref = LeaseRef {
+            run_id: lease.run_id,
+            fence: lease.fence,
+        };
+        kept.insert(lease_ref);
+        answer.renewed.push(lease_ref);
+        if lease.stop.is_some() {
+            answer.cancel.push(lease_ref);
+        }
+    }
+    answer.lost = request
+        .leases
+        .into_iter()
+        .filter(|lease| !kept.contains(lease))
+        .collect();
+    Ok(answer)
+}
