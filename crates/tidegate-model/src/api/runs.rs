@@ -209,6 +209,7 @@ pub struct RunEvent {
 /// Filters of `GET /v1/runs` and of the bulk calls.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunFilter {
     /// Only runs in this state.
