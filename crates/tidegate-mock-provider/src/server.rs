@@ -26,6 +26,8 @@ use crate::{
 const REMEMBERED: usize = 256;
 /// The largest body of a request, in bytes.
 const BODY_MAX_BYTES: usize = 32 << 20;
+/// Time between the last piece and a cut.
+const BEFORE_CUT: Duration = Duration::from_millis(10);
 /// Time between two comments that keep a stalled connection alive.
 const COMMENT_EVERY: Duration = Duration::from_millis(50);
 
@@ -384,7 +386,11 @@ fn steps(
                         return Some(Ok(Bytes::from_static(b": still here\n\n")));
                     }
                     Some(Step::Stall { comments: false }) => std::future::pending::<()>().await,
-                    Some(Step::Cut) => return Some(Err(CutByScript)),
+                    Some(Step::Cut) => {
+                        // What was sent before must have left, or the cut would swallow it too.
+                        sleep(BEFORE_CUT).await;
+                        return Some(Err(CutByScript));
+                    }
                     None => return None,
                 }
             }

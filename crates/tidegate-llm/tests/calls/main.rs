@@ -1,0 +1,12 @@
+//! The whole stack over real HTTP on the loopback interface, against the scripted provider.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail loudly")]
+
+mod answers;
+mod faults;
+mod leaving;
+mod limiter;
+mod reconfigure;
+mod secrets;
+mod support;
+mod tls;
