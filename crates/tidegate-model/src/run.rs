@@ -148,6 +148,20 @@ text_enum! {
     }
 }
 
+text_enum! {
+    /// Why an attempt was told to stop; a mark on its lease.
+    pub enum StopReason: "stop reason" {
+        /// Somebody cancelled the run.
+        Cancel = "cancel",
+        /// The run's deadline passed.
+        Deadline = "deadline",
+        /// The run's execution budget was spent.
+        Budget = "budget",
+        /// The run's parent ended.
+        ParentEnded = "parent_ended",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

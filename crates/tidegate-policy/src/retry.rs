@@ -3,6 +3,7 @@
 //! The inputs are what the closing transaction read under the lock of the lease, so that simulator, takeover and
 //! completion decide by the same function. Nothing here looks at a capability (R4.7).
 
+pub use tidegate_model::run::StopReason;
 use tidegate_model::{
     Code,
     run::{AttemptOutcome, RunState},
@@ -33,20 +34,6 @@ pub struct AttemptFacts {
     pub backoff_base_ms: i64,
     /// Largest step of the backoff, in milliseconds.
     pub backoff_max_ms: i64,
-}
-
-tidegate_model::text_enum! {
-    /// Why an attempt was told to stop; a mark on its lease.
-    pub enum StopReason: "stop reason" {
-        /// Somebody cancelled the run.
-        Cancel = "cancel",
-        /// The run's deadline passed.
-        Deadline = "deadline",
-        /// The run's execution budget was spent.
-        Budget = "budget",
-        /// The run's parent ended.
-        ParentEnded = "parent_ended",
-    }
 }
 
 /// How an attempt came to its end.

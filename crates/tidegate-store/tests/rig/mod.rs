@@ -1,0 +1,296 @@
+//! A small world on a fresh database: tenants, runs, claimers.
+
+#![allow(dead_code, reason = "each test binary uses its part of the rig")]
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tidegate_model::{
+    Capability, ConversationId, InstanceId, PoolId, RunId, TenantId,
+    contracts::{RequirementsContract, TaskRequirements},
+    digest::canonical_digest,
+    run::{QuotaBucket, RunKind},
+};
+use tidegate_policy::retry::{Report, after_attempt};
+use tidegate_store::{
+    Store,
+    attempts::{
+        HeldLease, LeaseKey,
+        close::{CloseReport, Closed, Closer, Decide},
+        open::{Holder, LaneAsk, OpenedLease},
+    },
+    runs::{NewRun, Submitted, Turn},
+};
+use tidegate_testkit::TestDb;
+
+pub const DAY_MS: i64 = 24 * 3_600_000;
+
+pub struct World {
+    pub db: TestDb,
+    pub store: Store,
+    pub instance: InstanceId,
+}
+
+impl World {
+    pub async fn new(tenants: &[&str]) -> Self {
+        let db = TestDb::new().await;
+        for tenant in tenants {
+            sqlx::query("INSERT INTO tenants (tenant) VALUES ($1)")
+                .bind(tenant)
+                .execute(db.pool())
+                .await
+                .expect("insert tenant");
+        }
+        let store = Store::new(db.pool().clone());
+        Self {
+            db,
+            store,
+            instance: InstanceId::new(),
+        }
+    }
+
+    pub fn holder(&self, worker: &str, lease_ms: i64) -> Holder {
+        Holder {
+            scope: "main".to_owned(),
+            pool: PoolId::builtin(),
+            worker: worker.to_owned(),
+            incarnation: 1,
+            instance: self.instance,
+            lease_ms,
+        }
+    }
+
+    pub async fn class(&self, tenant: &TenantId) -> i32 {
+        let requirements = TaskRequirements {
+            contract: RequirementsContract::V1,
+            tenant: tenant.clone(),
+            capability: Capability::chat(),
+        };
+        let digest = canonical_digest(&requirements).expect("digest");
+        self.store
+            .tenant(tenant)
+            .requirement_class(&requirements, &digest)
+            .await
+            .expect("class")
+    }
+
+    pub async fn new_run(&self, tenant: &TenantId, kind: RunKind) -> NewRun {
+        NewRun {
+            run_id: RunId::new(),
+            scope: "main".to_owned(),
+            kind,
+            capability: Capability::chat(),
+            class: self.class(tenant).await,
+            service_class: kind.default_service_class(),
+            priority: 0,
+            priority_source: "default",
+            turn: None,
+            idempotency_key: None,
+            request_digest: [7; 32],
+            max_attempts: 3,
+            backoff_base_ms: 1,
+            backoff_max_ms: 5,
+            budget_tokens: None,
+            budget_ms: None,
+            run_at: None,
+            deadline: None,
+            created_by: None,
+            user: None,
+            input: json!({"n": 1}),
+            queue_max_age_ms: DAY_MS,
+        }
+    }
+
+    /// Accepts a run and answers its id.
+    pub async fn submit(&self, tenant: &TenantId, kind: RunKind) -> RunId {
+        let run = self.new_run(tenant, kind).await;
+        let id = run.run_id;
+        let submitted = self
+            .store
+            .tenant(tenant)
+            .submit_run(run)
+            .await
+            .expect("submit");
+        assert!(matches!(submitted, Submitted::Accepted(_)), "{submitted:?}");
+        id
+    }
+
+    pub async fn conversation(&self, tenant: &TenantId) -> ConversationId {
+        let id = ConversationId::new();
+        self.store
+            .tenant(tenant)
+            .create_conversation(id, None, None)
+            .await
+            .expect("conversation")
+            .expect("active tenant");
+        id
+    }
+
+    pub async fn submit_turn(&self, tenant: &TenantId, conversation: ConversationId) -> RunId {
+        let mut run = self.new_run(tenant, RunKind::ConversationTurn).await;
+        run.turn = Some(Turn {
+            conversation_id: conversation,
+            message: json!({"text": "hello"}),
+        });
+        let id = run.run_id;
+        let submitted = self
+            .store
+            .tenant(tenant)
+            .submit_run(run)
+            .await
+            .expect("submit");
+        assert!(matches!(submitted, Submitted::Accepted(_)), "{submitted:?}");
+        id
+    }
+
+    pub async fn ask(
+        &self,
+        tenant: &TenantId,
+        bucket: QuotaBucket,
+        take: i32,
+        cap: Option<i32>,
+    ) -> LaneAsk {
+        LaneAsk {
+            bucket,
+            tenant: tenant.clone(),
+            class: self.class(tenant).await,
+            take,
+            cap,
+        }
+    }
+
+    /// Claims up to `take` runs of one lane.
+    pub async fn claim(
+        &self,
+        tenant: &TenantId,
+        bucket: QuotaBucket,
+        take: i32,
+        cap: Option<i32>,
+        lease_ms: i64,
+    ) -> Vec<OpenedLease> {
+        let asks = [self.ask(tenant, bucket, take, cap).await];
+        let fleet = self.store.fleet();
+        let holder = self.holder("w", lease_ms);
+        if bucket == QuotaBucket::Background {
+            fleet.open_background(&holder, &asks).await
+        } else {
+            fleet.open_foreground(&holder, &asks).await
+        }
+        .expect("claim")
+    }
+
+    pub async fn close(&self, lease: &OpenedLease, report: Report, closer: Closer) -> Vec<Closed> {
+        self.store
+            .fleet()
+            .close_attempts(vec![report_of(lease, report)], closer, decide(), DAY_MS)
+            .await
+            .expect("close")
+    }
+
+    pub async fn count(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql)
+            .fetch_one(self.db.pool())
+            .await
+            .expect("count")
+    }
+
+    /// Moves the end of every lease into the past.
+    pub async fn expire_leases(&self) {
+        sqlx::query("UPDATE run_leases SET lease_until = clock_timestamp() - interval '1 second'")
+            .execute(self.db.pool())
+            .await
+            .expect("expire");
+    }
+
+    /// Slots in use are live leases that count, every run is in exactly one place, attempts have their ends.
+    pub async fn audit(&self) {
+        for (what, sql) in [
+            (
+                "a run in no place or in two",
+                "SELECT count(*) FROM (SELECT a.run_id FROM agent_runs a
+                 LEFT JOIN (SELECT run_id FROM run_queue UNION ALL SELECT run_id FROM run_leases
+                            UNION ALL SELECT run_id FROM run_parked UNION ALL SELECT run_id FROM run_ends) p USING (run_id)
+                 GROUP BY a.run_id HAVING count(p.run_id) <> 1) x",
+            ),
+            (
+                "a background lease without its slot, or a slot without its lease",
+                "SELECT count(*) FROM (SELECT run_id FROM run_leases WHERE bucket = 1) l
+                 FULL JOIN background_slots s USING (run_id) WHERE l.run_id IS NULL OR s.run_id IS NULL",
+            ),
+            (
+                "a gap or a double in a stream of events",
+                "SELECT count(*) FROM (SELECT run_id FROM run_events GROUP BY run_id
+                 HAVING max(seq) <> count(*) OR min(seq) <> 1) x",
+            ),
+            (
+                "an event after the end",
+                "SELECT count(*) FROM run_ends e JOIN run_events v USING (tenant, run_id)
+                 WHERE v.seq = (SELECT max(seq) FROM run_events m WHERE m.run_id = e.run_id) AND v.kind <> 'run.ended'",
+            ),
+            (
+                "two attempts of one run at the same time",
+                "SELECT count(*) FROM run_attempts a JOIN run_attempts b USING (tenant, run_id)
+                 WHERE a.fence_number < b.fence_number AND b.started_at < a.ended_at",
+            ),
+        ] {
+            assert_eq!(self.count(sql).await, 0, "{what}");
+        }
+    }
+}
+
+pub fn decide() -> Decide {
+    Arc::new(|facts, report| after_attempt(facts, report, 0.5))
+}
+
+pub fn held(lease: &OpenedLease) -> HeldLease {
+    HeldLease {
+        key: LeaseKey {
+            bucket: lease.bucket,
+            tenant: lease.tenant.clone(),
+            run_id: lease.run_id,
+            conversation_id: lease.conversation_id,
+            pool: PoolId::builtin(),
+        },
+        fence: lease.fence,
+    }
+}
+
+pub fn report_of(lease: &OpenedLease, report: Report) -> CloseReport {
+    CloseReport {
+        lease: held(lease),
+        report,
+        detail: None,
+        tokens: 1,
+        result: Some(json!({"ok": true})),
+        messages: Vec::new(),
+    }
+}
+
+pub fn tenant(name: &str) -> TenantId {
+    name.parse().expect("tenant")
+}
+
+impl World {
+    /// Makes every parked run due.
+    pub async fn db_due(&self) {
+        sqlx::query("UPDATE run_parked SET due = clock_timestamp() WHERE due IS NOT NULL")
+            .execute(self.db.pool())
+            .await
+            .expect("due");
+    }
+
+    /// Waits until some session of the database waits for a lock.
+    pub async fn until_somebody_waits(&self) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        loop {
+            let waiting = self
+                .count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+                .await;
+            if waiting > 0 {
+                return;
+            }
+            assert!(std::time::Instant::now() < deadline, "nobody waits");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+}
