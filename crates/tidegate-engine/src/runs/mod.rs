@@ -3,5 +3,9 @@
 pub mod accept;
 pub mod bulk;
 pub mod cancel;
+pub mod explain;
+pub mod get;
+pub mod list;
 pub mod requeue;
 pub mod submit;
+pub(crate) mod view;

@@ -41,6 +41,15 @@ pub struct AttemptRow {
     pub tokens: i64,
 }
 
+/// A run that was put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Requeue {
+    /// When.
+    pub at: DateTime<Utc>,
+    /// Whether it had ended; if not, it was started before its time.
+    pub was_ended: bool,
+}
+
 /// A cause that held for a lane from some time on, to some time or still.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LaneWait {
@@ -100,12 +109,17 @@ impl TenantStore {
     }
 
     /// When a run was put back as a dead letter, or started before its time; oldest first.
-    pub async fn requeues(&self, run: RunId) -> Result<Vec<DateTime<Utc>>, Error> {
-        Ok(sqlx::query_scalar!(
-            "SELECT at FROM run_events WHERE tenant = $1 AND run_id = $2 AND kind = $3 ORDER BY seq",
+    pub async fn requeues(&self, run: RunId) -> Result<Vec<Requeue>, Error> {
+        Ok(sqlx::query_as!(
+            Requeue,
+            r#"SELECT e.at, coalesce((SELECT b.kind = $4 FROM run_events b
+                          WHERE b.tenant = e.tenant AND b.run_id = e.run_id AND b.seq = e.seq - 1), false)
+                          AS "was_ended!"
+               FROM run_events e WHERE e.tenant = $1 AND e.run_id = $2 AND e.kind = $3 ORDER BY e.seq"#,
             self.key(),
             run.as_uuid(),
             EventKind::RunRequeued.as_str(),
+            EventKind::RunEnded.as_str(),
         )
         .fetch_all(self.pool())
         .await?)

@@ -180,7 +180,7 @@ impl TenantStore {
             for (id, row) in in_queue {
                 match queued.remove(&id) {
                     Some(place) => {
-                        found.insert(id, with_place(row, place));
+                        found.insert(id, with_place(row, &place));
                     }
                     // Claimed, ended or parked since the first statement.
                     None => missing.push(id),
@@ -302,7 +302,7 @@ struct QueueRow {
     spent_ms: i64,
 }
 
-fn with_place(row: RunRow, queue: QueueRow) -> RunRow {
+fn with_place(row: RunRow, queue: &QueueRow) -> RunRow {
     RunRow {
         attempts: queue.attempts,
         spent_tokens: queue.spent_tokens,

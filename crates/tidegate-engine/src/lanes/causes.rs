@@ -1,0 +1,86 @@
+//! From what is known of lanes, pools and workers to the causes that hold.
+
+use std::collections::HashMap;
+
+use tidegate_model::{Capability, PoolId, run::QuotaBucket};
+use tidegate_policy::{
+    buckets,
+    eligibility::{self, Eligibility, PoolOffer},
+    reasons::{self, Cause, LaneFacts, PoolWorkers},
+};
+use tidegate_store::lanes::facts::{LaneState, PoolCapacity};
+
+use crate::{Engine, Error};
+
+/// Pools and their workers at one moment.
+#[derive(Debug)]
+pub(crate) struct PoolsSeen {
+    offers: Vec<PoolOffer>,
+    capacities: HashMap<PoolId, PoolCapacity>,
+    sorted: HashMap<Capability, Eligibility>,
+    fairness_on: bool,
+    unroutable_grace_ms: i64,
+}
+
+impl PoolsSeen {
+    /// Looks at all pools and the workers that live instances know of.
+    pub(crate) async fn look(engine: &Engine) -> Result<Self, Error> {
+        let settings = engine.settings();
+        // An instance that has missed five heartbeats is not counted on.
+        let dead_after_ms = i64::from(settings.instance_heartbeat_ms).saturating_mul(5);
+        let offers = engine.store().pool_offers().await?;
+        let capacities = engine
+            .store()
+            .pool_capacities(&settings.execution_scope, dead_after_ms)
+            .await?;
+        Ok(Self {
+            offers,
+            capacities: capacities
+                .into_iter()
+                .map(|capacity| (capacity.pool.clone(), capacity))
+                .collect(),
+            sorted: HashMap::new(),
+            fairness_on: settings.run_fairness,
+            unroutable_grace_ms: i64::from(settings.unroutable_grace_ms),
+        })
+    }
+
+    /// Every cause that holds for a lane, ranked.
+    pub(crate) fn causes(&mut self, state: &LaneState) -> Vec<Cause> {
+        let pools = self
+            .sorted
+            .entry(state.capability.clone())
+            .or_insert_with(|| eligibility::sort(&self.offers, &state.capability))
+            .clone();
+        let workers: Vec<&PoolCapacity> = pools
+            .eligible
+            .iter()
+            .filter_map(|pool| self.capacities.get(pool))
+            .collect();
+        let background_served = state.lane.bucket != QuotaBucket::Background
+            || workers
+                .iter()
+                .any(|pool| pool.background_slots.is_none_or(|slots| slots > 0));
+        let workers = workers
+            .into_iter()
+            .map(|capacity| PoolWorkers {
+                pool: capacity.pool.clone(),
+                slots: capacity.slots,
+                busy: capacity.busy,
+            })
+            .collect();
+        reasons::lane(&LaneFacts {
+            tenant: state.lane.tenant.clone(),
+            tenant_active: state.tenant_active,
+            bucket: state.lane.bucket,
+            capability: state.capability.clone(),
+            running: state.running,
+            cap: buckets::STANDARD.cap(state.lane.bucket),
+            fairness_on: self.fairness_on,
+            pools,
+            workers,
+            background_served,
+            unroutable_grace_ms: self.unroutable_grace_ms,
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! The lane observer: one instance at a time writes down what blocks each lane, and ends what no pool could ever serve
+//! (R3.9).
+
+use std::time::{Duration, Instant};
+
+use tidegate_store::{
+    duties::Duty,
+    lanes::waits::{SeenCause, WaitChanges},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::causes::PoolsSeen;
+use crate::{Engine, Error};
+
+/// The name of the duty.
+const DUTY: &str = "lane_waits";
+/// How long the duty is held after a round.
+const DUTY_MS: i64 = 5_000;
+/// Between two rounds.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Between two rounds of forgetting.
+const FORGET_EVERY: Duration = Duration::from_mins(10);
+/// Intervals are kept for this long after they ended; a run that is explained later shows that time as waiting for a
+/// worker.
+const KEPT_MS: i64 = 7 * 24 * 3_600_000;
+/// The most runs that one round ends.
+const BATCH: i64 = 500;
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Whether this instance held the duty.
+    pub on_duty: bool,
+    /// Intervals that began or went on.
+    pub opened: i64,
+    /// Intervals that ended.
+    pub closed: i64,
+    /// Runs that ended as `UNSATISFIABLE`.
+    pub unsatisfiable: usize,
+}
+
+/// Observes until told to stop, then hands the duty back.
+pub async fn run(engine: Engine, stop: CancellationToken) {
+    let mut forgotten_at: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(PAUSE.mul_f64(0.75 + 0.5 * crate::clock::jitter())) => {}
+        }
+        match observe(&engine).await {
+            Ok(observed) if observed.on_duty => {
+                if forgotten_at.is_none_or(|at| at.elapsed() >= FORGET_EVERY) {
+                    forgotten_at = Some(Instant::now());
+                    if let Err(error) = engine.store().fleet().forget_waits(KEPT_MS).await {
+                        tracing::warn!(%error, "old lane waits could not be removed");
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "lanes could not be observed; tried again in the next round");
+            }
+        }
+    }
+    hand_back(&engine).await;
+}
+
+async fn hand_back(engine: &Engine) {
+    let fleet = engine.store().fleet();
+    if let Ok(Some(duty)) = fleet.hold_duty(DUTY, engine.instance(), DUTY_MS).await
+        && let Err(error) = fleet.leave_duty(duty).await
+    {
+        tracing::debug!(%error, "the lane observer's duty ends by itself");
+    }
+}
+
+/// One round; does nothing while another instance holds the duty.
+pub async fn observe(engine: &Engine) -> Result<Observed, Error> {
+    let fleet = engine.store().fleet();
+    let Some(duty) = fleet.hold_duty(DUTY, engine.instance(), DUTY_MS).await? else {
+        return Ok(Observed::default());
+    };
+    let Some(changes) = look_and_record(engine, duty).await? else {
+        return Ok(Observed::default());
+    };
+    let unsatisfiable = end_unroutable(engine).await?;
+    Ok(Observed {
+        on_duty: true,
+        opened: changes.opened,
+        closed: changes.closed,
+        unsatisfiable,
+    })
+}
+
+async fn look_and_record(engine: &Engine, duty: Duty) -> Result<Option<WaitChanges>, Error> {
+    let scope = &engine.settings().execution_scope;
+    let fleet = engine.store().fleet();
+    let mut pools = PoolsSeen::look(engine).await?;
+    let states = fleet.lane_states(scope).await?;
+    metrics::gauge!("tidegate_lanes")
+        .set(f64::from(u32::try_from(states.len()).unwrap_or(u32::MAX)));
+    let seen: Vec<SeenCause> = states
+        .iter()
+        .flat_map(|state| {
+            let lane = &state.lane;
+            pools.causes(state).into_iter().map(move |cause| SeenCause {
+                lane: lane.clone(),
+                cause,
+            })
+        })
+        .collect();
+    Ok(fleet.record_waits(duty, scope, &seen).await?)
+}
+
+async fn end_unroutable(engine: &Engine) -> Result<usize, Error> {
+    let fleet = engine.store().fleet();
+    let settings = engine.settings();
+    let grace_ms = i64::from(settings.unroutable_grace_ms);
+    let ends = fleet
+        .unroutable(&settings.execution_scope, grace_ms, BATCH)
+        .await?;
+    if ends.is_empty() {
+        return Ok(0);
+    }
+    let ended = fleet.end_queued(ends, engine.queue_max_age_ms()).await?;
+    for (tenant, run) in &ended {
+        engine.events().nudge(tenant, *run);
+    }
+    if !ended.is_empty() {
+        // The next turns of their conversations may have come up.
+        engine.work_changed().await;
+    }
+    Ok(ended.len())
+}

@@ -1,0 +1,164 @@
+//! From rows to what a caller sees: a run, and why it waits.
+
+use chrono::{DateTime, Utc};
+use tidegate_model::api::{QueueReasonView, RunBudget, RunView};
+use tidegate_policy::reasons::{self, Cause, ParkedFacts};
+use tidegate_store::{
+    TenantStore,
+    read::{
+        explain::OpenWait,
+        runs::{Parked, Queued, RunPlace, RunRow},
+    },
+};
+
+use crate::{Engine, Error, lanes::causes::PoolsSeen};
+
+/// A run with every cause that holds it back now, the shown one first.
+pub(crate) struct Seen {
+    pub row: RunRow,
+    pub reasons: Vec<QueueReasonView>,
+}
+
+/// Adds to each run why it waits.
+///
+/// What blocks a lane is read as it was observed. A lane that has come up since the last observation is looked at now,
+/// by the same rule, so that a run has its true reason from its first moment on.
+pub(crate) async fn with_reasons(
+    engine: &Engine,
+    store: &TenantStore,
+    rows: Vec<RunRow>,
+) -> Result<Vec<Seen>, Error> {
+    let mut classes: Vec<i32> = rows
+        .iter()
+        .filter(|row| matches!(row.place, RunPlace::Queued(_)))
+        .map(|row| row.lane.class)
+        .collect();
+    classes.sort_unstable();
+    classes.dedup();
+    let open = if classes.is_empty() {
+        Vec::new()
+    } else {
+        store.open_waits(&classes).await?
+    };
+    let mut pools: Option<PoolsSeen> = None;
+    let mut seen = Vec::with_capacity(rows.len());
+    for row in rows {
+        let reasons = match &row.place {
+            RunPlace::Running(_) | RunPlace::Ended(_) => Vec::new(),
+            RunPlace::Parked(parked) => parked_reasons(&row, parked),
+            RunPlace::Queued(queued) => {
+                let observed = observed_reasons(&row, queued, &open);
+                if observed.is_empty() {
+                    let pools = match &mut pools {
+                        Some(pools) => pools,
+                        none => none.insert(PoolsSeen::look(engine).await?),
+                    };
+                    looked_at(store, &row, queued, pools).await?
+                } else {
+                    observed
+                }
+            }
+        };
+        seen.push(Seen { row, reasons });
+    }
+    Ok(seen)
+}
+
+fn parked_reasons(row: &RunRow, parked: &Parked) -> Vec<QueueReasonView> {
+    let cause = reasons::parked(&ParkedFacts {
+        why: parked.why,
+        due_ms: parked.due.map(|due| due.timestamp_millis()),
+        run_id: row.run_id,
+        conversation_id: row.conversation_id,
+        active_run: parked.active_run,
+        attempts: row.attempts,
+        max_attempts: row.max_attempts,
+        last_code: parked.last_code,
+    });
+    cause
+        .map(|cause| reason(&cause, parked.parked_at))
+        .into_iter()
+        .collect()
+}
+
+fn observed_reasons(row: &RunRow, queued: &Queued, open: &[OpenWait]) -> Vec<QueueReasonView> {
+    let mut reasons: Vec<QueueReasonView> = open
+        .iter()
+        .filter(|open| open.lane == row.lane && open.scope == row.scope)
+        .filter_map(|open| {
+            let cause = Cause::from_stored(open.wait.code, &open.wait.facts)?;
+            Some(reason(&cause, open.wait.from.max(queued.queued_at)))
+        })
+        .collect();
+    reasons.sort_by_key(|reason| reason.code.rank());
+    reasons
+}
+
+async fn looked_at(
+    store: &TenantStore,
+    row: &RunRow,
+    queued: &Queued,
+    pools: &mut PoolsSeen,
+) -> Result<Vec<QueueReasonView>, Error> {
+    let Some(state) = store.lane_state(&row.scope, &row.lane).await? else {
+        return Ok(Vec::new());
+    };
+    Ok(pools
+        .causes(&state)
+        .iter()
+        .map(|cause| reason(cause, queued.queued_at))
+        .collect())
+}
+
+fn reason(cause: &Cause, since: DateTime<Utc>) -> QueueReasonView {
+    QueueReasonView {
+        code: cause.code(),
+        facts: cause.facts(),
+        since,
+        remedy: cause.remedy(),
+    }
+}
+
+/// The run as its tenant sees it.
+pub(crate) fn view(seen: &Seen) -> RunView {
+    let row = &seen.row;
+    let (code, detail, result, ended_at) = match &row.place {
+        RunPlace::Ended(ended) => (
+            ended.code,
+            ended.detail.clone(),
+            ended.result.clone(),
+            Some(ended.ended_at),
+        ),
+        RunPlace::Queued(_) | RunPlace::Running(_) | RunPlace::Parked(_) => {
+            (None, None, None, None)
+        }
+    };
+    RunView {
+        run_id: row.run_id,
+        tenant: row.lane.tenant.clone(),
+        kind: row.kind,
+        quota_bucket: row.lane.bucket,
+        capability: row.capability.clone(),
+        service_class: row.service_class,
+        priority: row.priority,
+        conversation_id: row.conversation_id,
+        state: row.state(),
+        code,
+        detail,
+        result,
+        attempts: row.attempts,
+        max_attempts: row.max_attempts,
+        created_at: row.created_at,
+        deadline: row.deadline,
+        ended_at,
+        budget: RunBudget {
+            tokens: row.budget_tokens,
+            execution_ms: row.budget_ms,
+        },
+        spent_tokens: row.spent_tokens,
+        spent_ms: row.spent_ms,
+        queue_reason: seen.reasons.first().cloned(),
+        cancel_requested: matches!(&row.place, RunPlace::Running(running) if running.cancel_requested),
+        repeated: false,
+    }
+}
