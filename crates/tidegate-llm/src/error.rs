@@ -144,7 +144,7 @@ impl FaultKind {
             Self::Throttled => "wait, or lower LLM_PROVIDER_RPM to what the provider grants",
             Self::CreditExhausted => "top up the account with the provider",
             Self::TooLong => "shorten the conversation or choose a model with a larger context",
-            Self::Auth => "check the provider's key (`tidegate provider set-key`)",
+            Self::Auth => "check the provider's key (`tidegate provider set`)",
             Self::Refused => "check the model name and the request",
             Self::Overloaded => "wait; the provider has a problem of its own",
             Self::Unreachable => {

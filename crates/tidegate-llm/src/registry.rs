@@ -207,7 +207,7 @@ impl Providers {
             }),
             None => Err(LlmError::Unusable {
                 provider: provider.clone(),
-                reason: "there is no such provider; add it with `tidegate provider add`".to_owned(),
+                reason: "there is no such provider; add it with `tidegate provider set`".to_owned(),
             }),
         }
     }

@@ -120,10 +120,7 @@ impl StreamScrubber {
         }
         self.held.push_str(piece);
         let mut clean = self.scrubber.clean(&self.held);
-        let mut cut = clean.len() - self.scrubber.open_end(&clean);
-        while !clean.is_char_boundary(cut) {
-            cut -= 1;
-        }
+        let cut = clean.floor_char_boundary(clean.len() - self.scrubber.open_end(&clean));
         self.held = clean.split_off(cut);
         clean
     }

@@ -7,6 +7,7 @@
 //! Not here: thinking, randomness, a clock that decides anything. The same requests in the same order get the same
 //! answers.
 
+mod echo;
 mod plan;
 mod request;
 mod scenario;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::{
+    echo::{echo, split_inside},
     request::Request,
     scenario::{Chunking, Fault, KeyForm, Reply, Rule, Scenario, UsagePolicy},
     template,
@@ -326,7 +326,7 @@ fn whole(
         answer["usage"] = usage.clone();
     }
     let text = answer.to_string();
-    let half = Bytes::from(text[..floor_boundary(&text, text.len() / 2)].to_owned());
+    let half = Bytes::from(text[..text.floor_char_boundary(text.len() / 2)].to_owned());
     let pieces = u32::try_from(said.text.len()).unwrap_or(u32::MAX);
     let wait = Step::Wait(Duration::from_millis(rule.reply.delay_ms).saturating_mul(pieces));
     let mut plan = Plan::json(200, &Value::Null);
@@ -385,62 +385,15 @@ fn fragments(text: &str, count: usize) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;
     while rest.len() > size {
-        let cut = floor_boundary(rest, size).max(rest.chars().next().map_or(1, char::len_utf8));
+        let cut = rest
+            .floor_char_boundary(size)
+            .max(rest.chars().next().map_or(1, char::len_utf8));
         let (part, after) = rest.split_at(cut);
         parts.push(part);
         rest = after;
     }
     parts.push(rest);
     parts
-}
-
-fn floor_boundary(text: &str, mut at: usize) -> usize {
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
-}
-
-fn echo(message: &str, form: Option<KeyForm>, key: &str) -> String {
-    let Some(form) = form else {
-        return message.to_owned();
-    };
-    let shown = match form {
-        KeyForm::Plain | KeyForm::Split => key.to_owned(),
-        KeyForm::Url => url_encoded(key),
-        KeyForm::Base64 => STANDARD.encode(key),
-        KeyForm::Basic => STANDARD.encode(format!("user:{key}")),
-        KeyForm::QuotedUrl => format!("\"https://api.example/v1?api_key={}\"", url_encoded(key)),
-    };
-    format!("{message} (key: {shown})")
-}
-
-fn url_encoded(text: &str) -> String {
-    let encode = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-            char::from(byte).to_string()
-        }
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(encode).collect()
-}
-
-/// Sends a body in two parts, cut in the middle of the key.
-fn split_inside(body: &[Step], key: &str) -> Vec<Step> {
-    let [Step::Send(bytes)] = body else {
-        return body.to_vec();
-    };
-    let text = String::from_utf8_lossy(bytes);
-    let at = text
-        .find(key)
-        .map_or(text.len() / 2, |at| at + key.len() / 2);
-    let at = floor_boundary(&text, at);
-    let part = |part: &str| Step::Send(Bytes::from(part.to_owned()));
-    vec![
-        part(&text[..at]),
-        Step::Wait(Duration::from_millis(20)),
-        part(&text[at..]),
-    ]
 }
 
 #[cfg(test)]

@@ -166,63 +166,67 @@ mod tests {
 
     use super::*;
 
+    type Refusal = (u16, &'static str, FaultKind, Option<&'static str>);
+
+    const REFUSALS: [Refusal; 13] = [
+        (
+            429,
+            r#"{"error":{"code":"rate_limit_exceeded","message":"slow down"}}"#,
+            FaultKind::Throttled,
+            Some("rate_limit_exceeded"),
+        ),
+        (
+            429,
+            r#"{"error":{"code":"insufficient_quota","message":"you exceeded your quota"}}"#,
+            FaultKind::CreditExhausted,
+            Some("insufficient_quota"),
+        ),
+        (
+            402,
+            r#"{"error":{"message":"pay"}}"#,
+            FaultKind::CreditExhausted,
+            None,
+        ),
+        (
+            401,
+            r#"{"error":{"type":"invalid_request_error","message":"bad key","code":null}}"#,
+            FaultKind::Auth,
+            Some("invalid_request_error"),
+        ),
+        (
+            400,
+            r#"{"error":{"code":"context_length_exceeded","message":"x"}}"#,
+            FaultKind::TooLong,
+            Some("context_length_exceeded"),
+        ),
+        (
+            400,
+            r#"{"error":{"code":400,"type":"exceed_context_size_error","message":"request exceeds the available context window"}}"#,
+            FaultKind::TooLong,
+            Some("400"),
+        ),
+        (413, "", FaultKind::TooLong, None),
+        (
+            404,
+            r#"{"detail":"no such model"}"#,
+            FaultKind::Refused,
+            None,
+        ),
+        (422, "oops", FaultKind::Refused, None),
+        (500, "<html>", FaultKind::Overloaded, None),
+        (
+            529,
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"}}"#,
+            FaultKind::Overloaded,
+            Some("overloaded_error"),
+        ),
+        (504, "", FaultKind::Timeout, None),
+        (307, "", FaultKind::Refused, None),
+    ];
+
     #[test]
     fn refusals_are_told_apart() {
-        for (status, body, kind, code) in [
-            (
-                429,
-                r#"{"error":{"code":"rate_limit_exceeded","message":"slow down"}}"#,
-                FaultKind::Throttled,
-                Some("rate_limit_exceeded"),
-            ),
-            (
-                429,
-                r#"{"error":{"code":"insufficient_quota","message":"you exceeded your quota"}}"#,
-                FaultKind::CreditExhausted,
-                Some("insufficient_quota"),
-            ),
-            (
-                402,
-                r#"{"error":{"message":"pay"}}"#,
-                FaultKind::CreditExhausted,
-                None,
-            ),
-            (
-                401,
-                r#"{"error":{"type":"invalid_request_error","message":"bad key","code":null}}"#,
-                FaultKind::Auth,
-                Some("invalid_request_error"),
-            ),
-            (
-                400,
-                r#"{"error":{"code":"context_length_exceeded","message":"x"}}"#,
-                FaultKind::TooLong,
-                Some("context_length_exceeded"),
-            ),
-            (
-                400,
-                r#"{"error":{"code":400,"type":"exceed_context_size_error","message":"request exceeds the available context window"}}"#,
-                FaultKind::TooLong,
-                Some("400"),
-            ),
-            (413, "", FaultKind::TooLong, None),
-            (
-                404,
-                r#"{"detail":"no such model"}"#,
-                FaultKind::Refused,
-                None,
-            ),
-            (422, "oops", FaultKind::Refused, None),
-            (500, "<html>", FaultKind::Overloaded, None),
-            (
-                529,
-                r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"}}"#,
-                FaultKind::Overloaded,
-                Some("overloaded_error"),
-            ),
-            (504, "", FaultKind::Timeout, None),
-            (307, "", FaultKind::Refused, None),
-        ] {
+        for (status, body, kind, code) in REFUSALS {
             let fault = refusal(status, None, body);
             assert_eq!(
                 (fault.kind, fault.provider_code.as_deref(), fault.status),

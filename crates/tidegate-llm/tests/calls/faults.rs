@@ -14,73 +14,76 @@ fn script(fault: &str) -> String {
     )
 }
 
+/// What goes wrong, which kind it is, and the status that came with it.
+const FAULTS: [(&str, FaultKind, Option<u16>); 15] = [
+    (
+        "kind = \"status\", status = 429, code = \"rate_limit_exceeded\"",
+        FaultKind::Throttled,
+        Some(429),
+    ),
+    (
+        "kind = \"status\", status = 429, code = \"insufficient_quota\"",
+        FaultKind::CreditExhausted,
+        Some(429),
+    ),
+    (
+        "kind = \"status\", status = 400, code = \"context_length_exceeded\"",
+        FaultKind::TooLong,
+        Some(400),
+    ),
+    (
+        "kind = \"status\", status = 400, message = \"bad parameter\"",
+        FaultKind::Refused,
+        Some(400),
+    ),
+    (
+        "kind = \"status\", status = 401",
+        FaultKind::Auth,
+        Some(401),
+    ),
+    (
+        "kind = \"status\", status = 500",
+        FaultKind::Overloaded,
+        Some(500),
+    ),
+    (
+        "kind = \"status\", status = 503",
+        FaultKind::Overloaded,
+        Some(503),
+    ),
+    (
+        "kind = \"redirect\", location = \"http://127.0.0.1:9/v1\"",
+        FaultKind::Refused,
+        Some(307),
+    ),
+    (
+        "kind = \"error_object\", code = \"server_error\"",
+        FaultKind::Overloaded,
+        None,
+    ),
+    (
+        "kind = \"error_object\", message = \"oh\", after_chunks = 2",
+        FaultKind::BadAnswer,
+        None,
+    ),
+    ("kind = \"cut\"", FaultKind::CutStream, None),
+    (
+        "kind = \"cut\", after_chunks = 2",
+        FaultKind::CutStream,
+        None,
+    ),
+    (
+        "kind = \"malformed_json\", after_chunks = 1",
+        FaultKind::BadAnswer,
+        None,
+    ),
+    ("kind = \"web_page\"", FaultKind::BadAnswer, None),
+    ("kind = \"cut_arguments\"", FaultKind::BadAnswer, None),
+];
+
 #[tokio::test]
 async fn every_fault_has_its_kind_streamed_and_whole() {
-    for (script_fault, kind, status) in [
-        (
-            "kind = \"status\", status = 429, code = \"rate_limit_exceeded\"",
-            FaultKind::Throttled,
-            Some(429),
-        ),
-        (
-            "kind = \"status\", status = 429, code = \"insufficient_quota\"",
-            FaultKind::CreditExhausted,
-            Some(429),
-        ),
-        (
-            "kind = \"status\", status = 400, code = \"context_length_exceeded\"",
-            FaultKind::TooLong,
-            Some(400),
-        ),
-        (
-            "kind = \"status\", status = 400, message = \"bad parameter\"",
-            FaultKind::Refused,
-            Some(400),
-        ),
-        (
-            "kind = \"status\", status = 401",
-            FaultKind::Auth,
-            Some(401),
-        ),
-        (
-            "kind = \"status\", status = 500",
-            FaultKind::Overloaded,
-            Some(500),
-        ),
-        (
-            "kind = \"status\", status = 503",
-            FaultKind::Overloaded,
-            Some(503),
-        ),
-        (
-            "kind = \"redirect\", location = \"http://127.0.0.1:9/v1\"",
-            FaultKind::Refused,
-            Some(307),
-        ),
-        (
-            "kind = \"error_object\", code = \"server_error\"",
-            FaultKind::Overloaded,
-            None,
-        ),
-        (
-            "kind = \"error_object\", message = \"oh\", after_chunks = 2",
-            FaultKind::BadAnswer,
-            None,
-        ),
-        ("kind = \"cut\"", FaultKind::CutStream, None),
-        (
-            "kind = \"cut\", after_chunks = 2",
-            FaultKind::CutStream,
-            None,
-        ),
-        (
-            "kind = \"malformed_json\", after_chunks = 1",
-            FaultKind::BadAnswer,
-            None,
-        ),
-        ("kind = \"web_page\"", FaultKind::BadAnswer, None),
-        ("kind = \"cut_arguments\"", FaultKind::BadAnswer, None),
-    ] {
+    for (script_fault, kind, status) in FAULTS {
         for stream in [true, false] {
             let rig = rig(&script(script_fault), |_| ()).await;
             let request = ChatRequest {

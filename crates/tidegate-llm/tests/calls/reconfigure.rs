@@ -102,7 +102,7 @@ async fn a_broken_provider_hurts_nobody_else() {
     for (alias, words) in [
         ("broken", "ca_file"),
         ("sealed", "cannot be opened"),
-        ("orphan", "tidegate provider add"),
+        ("orphan", "tidegate provider set"),
     ] {
         let error = rig.providers.model(&name(alias)).unwrap_err();
         assert!(
