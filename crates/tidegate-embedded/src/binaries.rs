@@ -69,15 +69,6 @@ pub struct Search {
 impl Search {
     /// The places of this machine, with an explicit directory before them.
     pub fn from_env(explicit: Option<PathBuf>) -> Self {
-        let list = |variable: &str| -> Vec<PathBuf> {
-            std::env::var_os(variable)
-                .map(|value| std::env::split_paths(&value).collect())
-                .unwrap_or_default()
-        };
-        let mut wheels = list("TIDEGATE_PG_WHEEL");
-        if let Ok(here) = std::env::current_dir() {
-            wheels.extend(project_venvs(&here));
-        }
         Self {
             explicit,
             pg_bin: std::env::var_os("PG_BIN")
@@ -85,7 +76,7 @@ impl Search {
                 .map(PathBuf::from),
             versions: Some(PathBuf::from("/usr/lib/postgresql")),
             path: list("PATH"),
-            wheels,
+            wheels: site_packages(),
         }
     }
 
@@ -176,16 +167,26 @@ fn versioned(root: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, dir)| dir).collect()
 }
 
-/// site-packages of the `.tidegate/venv` of the checkout that `here` is in.
-fn project_venvs(here: &Path) -> Vec<PathBuf> {
-    let libs = here.ancestors().map(|dir| dir.join(".tidegate/venv/lib"));
-    libs.filter_map(|lib| std::fs::read_dir(lib).ok())
-        .flat_map(|entries| {
-            entries
-                .flatten()
-                .map(|entry| entry.path().join("site-packages"))
-        })
-        .collect()
+/// Where wheels with servers may be: the site-packages directories in `TIDEGATE_PG_WHEEL`, of the
+/// `.tidegate/venv` of the checkout that we are in, and of the one that `make setup` makes for root.
+pub fn site_packages() -> Vec<PathBuf> {
+    let mut found = list("TIDEGATE_PG_WHEEL");
+    let here = std::env::current_dir().unwrap_or_default();
+    let venvs = here.ancestors().map(|dir| dir.join(".tidegate/venv"));
+    let venvs = venvs.chain([PathBuf::from("/var/lib/tidegate/venv")]);
+    let pythons = venvs.filter_map(|venv| std::fs::read_dir(venv.join("lib")).ok());
+    found.extend(pythons.flat_map(|pythons| {
+        let pythons = pythons.flatten();
+        pythons.map(|python| python.path().join("site-packages"))
+    }));
+    found
+}
+
+/// A variable that holds paths, with `:` between them.
+fn list(variable: &str) -> Vec<PathBuf> {
+    std::env::var_os(variable)
+        .map(|value| std::env::split_paths(&value).collect())
+        .unwrap_or_default()
 }
 
 /// A wheel below some working directory is run only if we or root put it there.

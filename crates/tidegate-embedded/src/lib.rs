@@ -34,7 +34,7 @@ pub mod tied;
 mod wait;
 
 pub use account::Account;
-pub use binaries::{Binaries, MIN_MAJOR, Search};
+pub use binaries::{Binaries, MIN_MAJOR, Search, site_packages};
 pub use cluster::Cluster;
 pub use error::EmbeddedError;
 pub use layout::default_data_dir;

