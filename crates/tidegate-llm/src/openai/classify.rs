@@ -134,17 +134,24 @@ fn describe(error: &Value) -> (Option<String>, String) {
     if let Some(text) = error.as_str() {
         return (None, text.to_owned());
     }
-    let field = |name: &str| match error.get(name) {
-        Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
-        Some(Value::Number(number)) => Some(number.to_string()),
-        _ => None,
+    let text = |name: &str| {
+        error
+            .get(name)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
     };
-    (
-        field("code").or_else(|| field("type")),
-        field("message")
-            .or_else(|| field("detail"))
-            .unwrap_or_default(),
-    )
+    // A number repeats the status; the type says more.
+    let code = text("code").or_else(|| text("type")).map(str::to_owned);
+    let number = || {
+        error
+            .get("code")
+            .and_then(Value::as_u64)
+            .map(|code| code.to_string())
+    };
+    let message = text("message")
+        .or_else(|| text("detail"))
+        .unwrap_or_default();
+    (code.or_else(number), message.to_owned())
 }
 
 /// A body that is no JSON, unless it is a page.
@@ -201,9 +208,9 @@ mod tests {
         ),
         (
             400,
-            r#"{"error":{"code":400,"type":"exceed_context_size_error","message":"request exceeds the available context window"}}"#,
+            r#"{"error":{"code":400,"type":"exceed_context_size_error","message":"request (4024 tokens) exceeds the available size"}}"#,
             FaultKind::TooLong,
-            Some("400"),
+            Some("exceed_context_size_error"),
         ),
         (413, "", FaultKind::TooLong, None),
         (
