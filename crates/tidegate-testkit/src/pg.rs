@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tidegate_embedded::{Cluster, Options};
+use tidegate_store::migrate::{Applicant, migrate};
 use tokio::sync::OnceCell;
 
 use crate::proxy::Target;
@@ -68,10 +69,13 @@ impl TestCluster {
     /// A database with the schema of this version.
     pub async fn migrated_db(self: &Arc<Self>) -> TestDb {
         self.db_from("migrated", async |pool| {
-            tidegate_store::MIGRATIONS
-                .run(&pool)
+            let applicant = Applicant {
+                by: "testkit".into(),
+                server_version: env!("CARGO_PKG_VERSION").into(),
+            };
+            migrate(&pool, &applicant)
                 .await
-                .unwrap_or_else(|error| panic!("the template does not migrate: {error}"));
+                .unwrap_or_else(|error| panic!("the template does not migrate: {error:?}"));
         })
         .await
     }
