@@ -1,0 +1,198 @@
+//! Messages as the platform stores them and as models take them.
+//!
+//! Stored: `{text}`; of an assistant that calls tools `{text, toolCalls: [{callId, tool, name, arguments}]}`; of a tool
+//! `{callId, text, isError}`.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+use tidegate_client::worker::Job;
+use tidegate_llm::{Message, ToolCall};
+use tidegate_model::api::{MessageRole, MessageView, NewMessage};
+
+use crate::tools::Offer;
+
+/// What a model is asked first: the operator's instructions, then the conversation, or what was submitted.
+pub(crate) fn opening(system: &str, stored: &[MessageView], job: &Job) -> Vec<Message> {
+    let mut messages = Vec::with_capacity(stored.len() + 1);
+    if !system.trim().is_empty() {
+        messages.push(Message::System(system.to_owned()));
+    }
+    if stored.is_empty() {
+        messages.push(Message::User(submitted(&job.run().input)));
+    } else {
+        messages.extend(stored.iter().filter_map(from_stored));
+    }
+    complete_calls(messages)
+}
+
+/// The input of a run that is no turn, as text.
+fn submitted(input: &Value) -> String {
+    match input {
+        Value::String(text) => text.clone(),
+        Value::Object(members) if members.len() == 1 && members.contains_key("text") => {
+            text_of(input)
+        }
+        other => other.to_string(),
+    }
+}
+
+fn text_of(content: &Value) -> String {
+    let text = content.as_str().or_else(|| content["text"].as_str());
+    text.unwrap_or_default().to_owned()
+}
+
+fn from_stored(message: &MessageView) -> Option<Message> {
+    let content = &message.content;
+    let text = text_of(content);
+    Some(match message.role {
+        MessageRole::User => Message::User(text),
+        MessageRole::System => Message::System(text),
+        MessageRole::Tool => Message::Tool {
+            call_id: content["callId"].as_str()?.to_owned(),
+            text,
+        },
+        MessageRole::Assistant => {
+            let calls = content["toolCalls"].as_array().into_iter().flatten();
+            let calls = calls.filter_map(|call| {
+                Some(ToolCall {
+                    id: call["callId"].as_str()?.to_owned(),
+                    name: call["name"].as_str()?.to_owned(),
+                    arguments: call["arguments"].as_str()?.to_owned(),
+                })
+            });
+            Message::Assistant {
+                text,
+                tool_calls: calls.collect(),
+            }
+        }
+    })
+}
+
+/// Providers refuse an answer without its call and a call without its answer; the window of a long conversation may cut
+/// between them.
+fn complete_calls(messages: Vec<Message>) -> Vec<Message> {
+    let answered: HashSet<String> = messages
+        .iter()
+        .filter_map(|message| match message {
+            Message::Tool { call_id, .. } => Some(call_id.clone()),
+            _ => None,
+        })
+        .collect();
+    let mut open = HashSet::new();
+    let keep = |message| match message {
+        Message::Assistant { text, tool_calls } => {
+            let calls = tool_calls.into_iter();
+            let tool_calls: Vec<_> = calls.filter(|call| answered.contains(&call.id)).collect();
+            open = tool_calls.iter().map(|call| call.id.clone()).collect();
+            let empty = text.is_empty() && tool_calls.is_empty();
+            (!empty).then_some(Message::Assistant { text, tool_calls })
+        }
+        Message::Tool { call_id, text } => open
+            .remove(&call_id)
+            .then_some(Message::Tool { call_id, text }),
+        other => {
+            open.clear();
+            Some(other)
+        }
+    };
+    messages.into_iter().filter_map(keep).collect()
+}
+
+/// An assistant's message as it is stored.
+pub(crate) fn stored_assistant(text: &str, calls: &[ToolCall], offer: &Offer) -> NewMessage {
+    let mut content = json!({ "text": text });
+    if !calls.is_empty() {
+        let calls = calls.iter().map(|call| {
+            json!({
+                "callId": call.id,
+                "tool": offer.canonical(&call.name),
+                "name": call.name,
+                "arguments": call.arguments,
+            })
+        });
+        content["toolCalls"] = calls.collect();
+    }
+    NewMessage {
+        role: MessageRole::Assistant,
+        content,
+    }
+}
+
+/// A tool's answer as it is stored.
+pub(crate) fn stored_tool(call_id: &str, text: &str, is_error: bool) -> NewMessage {
+    NewMessage {
+        role: MessageRole::Tool,
+        content: json!({ "callId": call_id, "text": text, "isError": is_error }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(id: &str) -> ToolCall {
+        ToolCall {
+            id: id.to_owned(),
+            name: "files__read".to_owned(),
+            arguments: "{}".to_owned(),
+        }
+    }
+
+    fn assistant(text: &str, ids: &[&str]) -> Message {
+        Message::Assistant {
+            text: text.to_owned(),
+            tool_calls: ids.iter().map(|id| call(id)).collect(),
+        }
+    }
+
+    fn tool(id: &str) -> Message {
+        Message::Tool {
+            call_id: id.to_owned(),
+            text: "answer".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_window_that_cuts_between_call_and_answer_is_repaired() {
+        let user = || Message::User("hi".to_owned());
+        let repaired = complete_calls(vec![
+            tool("lost"),
+            assistant("", &["unanswered"]),
+            user(),
+            assistant("let me look", &["a", "b"]),
+            tool("a"),
+            assistant("done", &[]),
+            tool("a"),
+        ]);
+        let expected = vec![
+            user(),
+            assistant("let me look", &["a"]),
+            tool("a"),
+            assistant("done", &[]),
+        ];
+        assert_eq!(repaired, expected);
+    }
+
+    #[test]
+    fn what_is_stored_is_read_back() {
+        let offer = Offer::none("acme".parse().unwrap());
+        let stored = [
+            stored_assistant("looking", &[call("c1")], &offer),
+            stored_tool("c1", "answer", false),
+        ];
+        let read = stored.map(|message| {
+            from_stored(&MessageView {
+                seq: 1,
+                role: message.role,
+                content: message.content,
+                run_id: None,
+                created_at: chrono::DateTime::UNIX_EPOCH,
+            })
+        });
+        assert_eq!(
+            read,
+            [Some(assistant("looking", &["c1"])), Some(tool("c1"))]
+        );
+    }
+}

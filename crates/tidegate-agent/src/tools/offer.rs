@@ -1,0 +1,96 @@
+//! What one attempt may call, frozen when it began.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tidegate_llm::ToolSpec;
+use tidegate_model::{Code, TenantId, digest::Digest};
+
+use super::names::{ToolKey, canonical};
+
+/// The tools of an attempt: what its models see, and the way back from each name.
+#[derive(Debug, Clone)]
+pub struct Offer {
+    pub(super) tenant: TenantId,
+    pub(super) tools: BTreeMap<String, Offered>,
+}
+
+/// One tool of an offer.
+#[derive(Debug, Clone)]
+pub(super) struct Offered {
+    pub(super) key: ToolKey,
+    pub(super) digest: Option<Digest>,
+    /// What a model is shown; `None` where it must not be called, so that a call of it is told from a mere mistake.
+    pub(super) spec: Option<ToolSpec>,
+}
+
+impl Offer {
+    /// An offer without tools.
+    pub fn none(tenant: TenantId) -> Self {
+        Self {
+            tenant,
+            tools: BTreeMap::new(),
+        }
+    }
+
+    /// What a model is shown.
+    pub fn specs(&self) -> Vec<ToolSpec> {
+        let offered = self.tools.values();
+        offered.filter_map(|tool| tool.spec.clone()).collect()
+    }
+
+    /// The map from names that models see to `domain/name`, as a run keeps it (R20.1).
+    pub fn map(&self) -> Value {
+        let offered = self.tools.iter().filter(|(_, tool)| tool.spec.is_some());
+        offered
+            .map(|(name, tool)| (name.clone(), json!(canonical(&tool.key))))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    }
+
+    /// Whether nothing is offered.
+    pub fn is_empty(&self) -> bool {
+        self.tools.values().all(|tool| tool.spec.is_none())
+    }
+
+    /// `domain/name` of a name that a model used; the name itself, shortened, where there is no such tool.
+    pub fn canonical(&self, offered_name: &str) -> String {
+        if let Some(tool) = self.tools.get(offered_name) {
+            return canonical(&tool.key);
+        }
+        let plain = offered_name.chars().filter(|c| !c.is_control());
+        plain.take(crate::limits::OFFERED_NAME_MAX).collect()
+    }
+
+    /// Whether a model was shown this name.
+    pub fn knows(&self, offered_name: &str) -> bool {
+        self.tools.contains_key(offered_name)
+    }
+}
+
+/// What came of a tool call.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ToolAnswer {
+    /// What the model is told; data, never instructions.
+    pub text: String,
+    /// Why the call failed, if we know better than the tool.
+    pub code: Option<Code>,
+    /// Whether the call failed, by our word or the tool's.
+    pub is_error: bool,
+}
+
+impl std::fmt::Debug for ToolAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ToolAnswer({} bytes, {:?})", self.text.len(), self.code)
+    }
+}
+
+impl ToolAnswer {
+    pub(super) fn refused(code: Code, text: impl Into<String>) -> Self {
+        Self {
+            text: format!("{code}: {}", text.into()),
+            code: Some(code),
+            is_error: true,
+        }
+    }
+}

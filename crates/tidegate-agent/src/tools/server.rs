@@ -1,0 +1,457 @@
+//! Keeps one tool server running: starts it, learns its tools, notices its end, starts it again with a growing pause.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::{Mutex, RwLock};
+use rmcp::{
+    ClientHandler, Peer, RoleClient, ServiceExt,
+    model::{ClientConfig, Implementation, Tool as McpTool},
+    service::{NotificationContext, RunningService},
+    transport::async_rw::AsyncRwTransport,
+};
+use serde_json::{Value, json};
+use tidegate_model::{
+    api::SideEffectLevel,
+    digest::{Digest, canonical_digest},
+    ids::CatalogName,
+};
+use tokio::{
+    sync::{Notify, Semaphore, watch},
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{process::ServerProcess, scrub::Scrubber, spec::ToolServerSpec};
+use crate::{ambient, limits};
+
+/// Where a tool server is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerState {
+    /// It waits for one of the instance's processes.
+    WaitingForProcess,
+    /// It is being started; the number of earlier ends in a row.
+    Starting(u32),
+    /// It can be called.
+    Ready,
+    /// It ended or could not be started.
+    Down {
+        /// What happened, without secrets.
+        reason: String,
+        /// When it is started again.
+        retry_in: Duration,
+    },
+}
+
+/// A tool server as it is shown to operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolServerStatus {
+    /// The server.
+    pub name: CatalogName,
+    /// Where it is in its life.
+    pub state: ServerState,
+    /// Its tools as it listed them last.
+    pub tools: Vec<ToolStatus>,
+}
+
+/// A tool as it is shown to operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolStatus {
+    /// Its name at the server.
+    pub name: String,
+    /// The name models see; absent where it is not offered.
+    pub offered_as: Option<String>,
+    /// Why it is not offered.
+    pub refused: Option<String>,
+}
+
+/// A tool as its server lists it, judged by the operator's marks.
+#[derive(Debug, Clone)]
+pub(super) struct MountedTool {
+    pub(super) description: String,
+    pub(super) schema: Value,
+    /// Of description and schema: what a model was told about it.
+    pub(super) digest: Option<Digest>,
+    /// `Err` says why it must not be offered.
+    pub(super) readable: Result<(), String>,
+}
+
+/// The tools of a server by name; the flag says that the name was listed twice.
+pub(super) type Tools = BTreeMap<String, (MountedTool, bool)>;
+
+/// One server with the task that keeps it.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) spec: Arc<RwLock<ToolServerSpec>>,
+    pub(super) scrubber: Scrubber,
+    pub(super) state: watch::Receiver<ServerState>,
+    live: Arc<RwLock<Option<Arc<Live>>>>,
+    remount: Arc<Notify>,
+    stop: CancellationToken,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A server that can be called.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) peer: Peer<RoleClient>,
+    pub(super) tools: Tools,
+    strikes: AtomicU32,
+    broken: Notify,
+}
+
+impl Live {
+    /// A call ended in time.
+    pub(super) fn answered(&self) {
+        self.strikes.store(0, Ordering::Relaxed);
+    }
+
+    /// A call did not; a server that keeps doing so is started anew.
+    pub(super) fn timed_out(&self) {
+        if self.strikes.fetch_add(1, Ordering::Relaxed) + 1 >= limits::STRIKES {
+            self.broken.notify_one();
+        }
+    }
+}
+
+impl Server {
+    pub(super) fn start(spec: ToolServerSpec, processes: Arc<Semaphore>) -> Self {
+        let (state, shown) = watch::channel(ServerState::WaitingForProcess);
+        let stop = CancellationToken::new();
+        let scrubber = Scrubber::new(spec.env.values());
+        let spec = Arc::new(RwLock::new(spec));
+        let live = Arc::new(RwLock::new(None));
+        let remount = Arc::new(Notify::new());
+        let keeper = Keeper {
+            spec: Arc::clone(&spec),
+            scrubber: scrubber.clone(),
+            state,
+            live: Arc::clone(&live),
+            remount: Arc::clone(&remount),
+            processes,
+            stop: stop.clone(),
+        };
+        let task = Mutex::new(Some(tokio::spawn(keeper.run())));
+        Self {
+            spec,
+            scrubber,
+            state: shown,
+            live,
+            remount,
+            stop,
+            task,
+        }
+    }
+
+    /// The server, if it can be called now.
+    pub(super) fn live(&self) -> Option<Arc<Live>> {
+        self.live.read().clone()
+    }
+
+    /// Takes marks, tenants and time limits that need no new process.
+    pub(super) fn update(&self, spec: ToolServerSpec) {
+        let marks_changed = self.spec.read().tools != spec.tools;
+        *self.spec.write() = spec;
+        if marks_changed {
+            self.remount.notify_one();
+        }
+    }
+
+    /// Tells it to stop; [`Server::stopped`] waits for it.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Waits until its process is reaped.
+    pub(super) async fn stopped(&self) {
+        let task = self.task.lock().take();
+        if let Some(task) = task {
+            let _ended = task.await;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The keeper ends its process in an orderly way; without a runtime the process's guard kills it.
+        self.stop.cancel();
+    }
+}
+
+/// The task behind a server.
+struct Keeper {
+    spec: Arc<RwLock<ToolServerSpec>>,
+    scrubber: Scrubber,
+    state: watch::Sender<ServerState>,
+    live: Arc<RwLock<Option<Arc<Live>>>>,
+    remount: Arc<Notify>,
+    processes: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+impl Keeper {
+    async fn run(self) {
+        let mut ends = 0;
+        loop {
+            self.state.send_replace(ServerState::WaitingForProcess);
+            let permit = tokio::select! {
+                permit = self.processes.acquire() => permit,
+                () = self.stop.cancelled() => return,
+            };
+            let Ok(permit) = permit else { return };
+            self.state.send_replace(ServerState::Starting(ends));
+            let started = Instant::now();
+            let reason = self.live_once().await;
+            drop(permit);
+            if self.stop.is_cancelled() {
+                return;
+            }
+            ends = if started.elapsed() >= limits::RESTART_FORGIVEN {
+                1
+            } else {
+                ends + 1
+            };
+            let pause = pause(ends, ambient::unit());
+            let server = self.spec.read().name.clone();
+            tracing::warn!(%server, reason, ?pause, "a tool server ended; it is started again after a pause");
+            self.state.send_replace(ServerState::Down {
+                reason,
+                retry_in: pause,
+            });
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// One life of the server's process; returns how it ended. The process is reaped by then.
+    async fn live_once(&self) -> String {
+        let spec = self.spec.read().clone();
+        let label = spec.name.as_str().to_owned();
+        let count = |outcome: &'static str| {
+            metrics::counter!("tidegate_tool_server_starts_total", "server" => label.clone(), "outcome" => outcome).increment(1);
+        };
+        let (mut process, stdin, stdout) = match ServerProcess::start(&spec) {
+            Ok(started) => started,
+            Err(error) => {
+                count("not_started");
+                return format!(
+                    "cannot start {:?}: {error}; check the server's command and PATH",
+                    spec.command
+                );
+            }
+        };
+        let changed = Arc::new(Notify::new());
+        let mount = self.mount(stdin, stdout, Arc::clone(&changed));
+        let mounted = tokio::select! {
+            mounted = timeout(limits::MOUNT_TIMEOUT, mount) => mounted.unwrap_or_else(|_| {
+                Err(format!("no handshake and list of tools within {} s", limits::MOUNT_TIMEOUT.as_secs()))
+            }),
+            () = self.stop.cancelled() => Err("stopped".to_owned()),
+        };
+        match mounted {
+            Ok((service, live)) => {
+                count("mounted");
+                let reason = self.serve(service, live, &changed).await;
+                let status = process.end().await;
+                format!("{reason} ({status})")
+            }
+            Err(reason) => {
+                count("not_mounted");
+                let status = process.end().await;
+                let said = process.last_line(&self.scrubber);
+                let said = said
+                    .map(|line| format!("; it said: {line}"))
+                    .unwrap_or_default();
+                format!("{} ({status}{said})", self.scrubber.clean(&reason))
+            }
+        }
+    }
+
+    async fn mount(
+        &self,
+        stdin: tokio::process::ChildStdin,
+        stdout: tokio::process::ChildStdout,
+        changed: Arc<Notify>,
+    ) -> Result<(RunningService<RoleClient, Listener>, Arc<Live>), String> {
+        let transport = AsyncRwTransport::<RoleClient, _, _>::new(stdout, stdin)
+            .with_max_line_length(limits::LINE_MAX_BYTES);
+        let service = Listener { changed }.serve(transport).await;
+        let service =
+            service.map_err(|_| "it ended or misbehaved during the handshake".to_owned())?;
+        let live = self.list(service.peer().clone()).await?;
+        Ok((service, live))
+    }
+
+    async fn list(&self, peer: Peer<RoleClient>) -> Result<Arc<Live>, String> {
+        let tools = peer.list_all_tools().await;
+        let tools = tools.map_err(|_| "it did not list its tools".to_owned())?;
+        let tools = judge(&self.spec.read(), tools);
+        Ok(Arc::new(Live {
+            peer,
+            tools,
+            strikes: AtomicU32::new(0),
+            broken: Notify::new(),
+        }))
+    }
+
+    /// Serves until the server ends, misbehaves or should stop.
+    async fn serve(
+        &self,
+        service: RunningService<RoleClient, Listener>,
+        live: Arc<Live>,
+        changed: &Notify,
+    ) -> String {
+        let mut current = Arc::clone(&live);
+        *self.live.write() = Some(live);
+        self.state.send_replace(ServerState::Ready);
+        let peer = service.peer().clone();
+        let cancel = service.cancellation_token();
+        let over = service.waiting();
+        tokio::pin!(over);
+        let reason = loop {
+            tokio::select! {
+                _ = &mut over => break "it ended".to_owned(),
+                () = self.stop.cancelled() => break "stopped".to_owned(),
+                () = current.broken.notified() => {
+                    break format!("{} calls in a row did not end in time", limits::STRIKES);
+                }
+                () = changed.notified() => {}
+                () = self.remount.notified() => {}
+            }
+            match timeout(limits::MOUNT_TIMEOUT, self.list(peer.clone())).await {
+                Ok(Ok(listed)) => {
+                    current = Arc::clone(&listed);
+                    *self.live.write() = Some(listed);
+                }
+                Ok(Err(reason)) => break reason,
+                Err(_) => break "it did not list its tools in time".to_owned(),
+            }
+        };
+        *self.live.write() = None;
+        // Closes the server's input.
+        cancel.cancel();
+        let _closed = timeout(limits::LEAVE_GRACE, over).await;
+        reason
+    }
+}
+
+/// What the server may tell us.
+#[derive(Debug)]
+struct Listener {
+    changed: Arc<Notify>,
+}
+
+impl ClientHandler for Listener {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(
+            rmcp::model::ClientCapabilities::default(),
+            Implementation::new("tidegate", env!("CARGO_PKG_VERSION")),
+        )
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.changed.notify_one();
+    }
+}
+
+/// Judges what a server lists. Its own hints can only take away (O-21).
+fn judge(spec: &ToolServerSpec, listed: Vec<McpTool>) -> Tools {
+    let mut tools = Tools::new();
+    for tool in listed.into_iter().take(limits::TOOLS_MAX) {
+        let name = tool.name.to_string();
+        if let Some((_, twice)) = tools.get_mut(&name) {
+            *twice = true;
+            continue;
+        }
+        let hints = tool.annotations.clone().unwrap_or_default();
+        let schema = Value::Object((*tool.input_schema).clone());
+        let description = tool.description.as_deref().unwrap_or_default();
+        let description: String = description
+            .chars()
+            .filter(|c| *c != '\0')
+            .take(limits::DESCRIPTION_MAX_CHARS)
+            .collect();
+        let readable = if spec.level(&name) != SideEffectLevel::Read {
+            Err("the operator has not marked it read".to_owned())
+        } else if hints.read_only_hint == Some(false) {
+            Err("its server says that it writes".to_owned())
+        } else if hints.read_only_hint.is_none() && hints.destructive_hint == Some(true) {
+            Err("its server says that it destroys".to_owned())
+        } else if schema.to_string().len() > limits::SCHEMA_MAX_BYTES {
+            Err("the schema of its arguments is too large".to_owned())
+        } else {
+            Ok(())
+        };
+        let digest = canonical_digest(&json!([description, schema])).ok();
+        let mounted = MountedTool {
+            description,
+            schema,
+            digest,
+            readable,
+        };
+        tools.insert(name, (mounted, false));
+    }
+    tools
+}
+
+/// The pause after so many ends in a row: doubles up to a minute; at least half of it is certain.
+fn pause(ends: u32, unit: f64) -> Duration {
+    let doublings = ends.saturating_sub(1).min(16);
+    let most = limits::RESTART_BASE
+        .saturating_mul(1 << doublings)
+        .min(limits::RESTART_MAX);
+    most.mul_f64(0.5 + unit.clamp(0.0, 1.0) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// O-26: restarts back off to a minute, and stay spread there.
+    #[test]
+    fn pauses_grow_to_a_minute() {
+        assert_eq!(pause(1, 1.0), Duration::from_secs(1));
+        assert_eq!(pause(1, 0.0), Duration::from_millis(500));
+        assert_eq!(pause(40, 1.0), Duration::from_mins(1));
+        assert_eq!(pause(40, 0.0), Duration::from_secs(30));
+    }
+
+    /// O-21: allowed are the operator's marks minus what the server itself calls writing, and nothing is added.
+    #[test]
+    fn hints_only_take_away() {
+        let mut spec = ToolServerSpec::new("files".parse().unwrap(), "x");
+        for name in ["r1", "r2", "r3", "r4"] {
+            spec.tools.insert(name.to_owned(), SideEffectLevel::Read);
+        }
+        let tool = |name: &str, hints: Value| -> McpTool {
+            let tool =
+                json!({"name": name, "inputSchema": {"type": "object"}, "annotations": hints});
+            serde_json::from_value(tool).unwrap()
+        };
+        let tools = judge(
+            &spec,
+            vec![
+                tool("r1", json!({"readOnlyHint": true})),
+                tool("r2", json!({"readOnlyHint": false})),
+                tool("r3", json!({})),
+                tool("r4", json!({"destructiveHint": true})),
+                tool("w1", json!({"readOnlyHint": true})),
+                tool("w2", json!({})),
+            ],
+        );
+        let allowed = tools.iter().filter(|(_, (tool, _))| tool.readable.is_ok());
+        assert_eq!(
+            allowed.map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["r1", "r3"]
+        );
+    }
+}

@@ -1,0 +1,288 @@
+//! One attempt of a run: model, tools, model … until there is an answer.
+//!
+//! Every attempt starts from the conversation again. That is safe because only tools that read are offered, and needs
+//! nothing to be kept of an attempt that was lost.
+
+use futures::{StreamExt, stream};
+use serde_json::json;
+use tidegate_client::worker::{Failure, Job, Outcome};
+use tidegate_llm::{
+    CallClass, CallContext, ChatRequest, Delta, Finish, FinishReason, Message, Model, ToolCall,
+};
+use tidegate_model::{Code, api::NewMessage, event::EventKind, run::QuotaBucket};
+use tokio::time::Instant;
+
+use crate::{
+    conversation::{opening, stored_assistant, stored_tool},
+    cutoff::{CutOff, tokens_spent},
+    executor::{Agent, no_context},
+    failure, limits,
+    meter::CallMeter,
+    tools::{Offer, ToolAnswer, bounded},
+};
+
+/// An attempt under way.
+pub(crate) struct Turn<'a> {
+    agent: &'a Agent,
+    job: &'a Job,
+    cutoff: CutOff,
+    call: CallContext,
+    /// What the model is shown.
+    messages: Vec<Message>,
+    /// What the conversation gets when the turn completes.
+    added: Vec<NewMessage>,
+    /// Bytes of answers of tools so far.
+    tool_bytes: usize,
+}
+
+/// One answer of a model.
+struct Answer {
+    text: String,
+    calls: Vec<ToolCall>,
+    finish: Finish,
+    /// The bound of output tokens was the budget's.
+    bounded_by_budget: bool,
+}
+
+impl<'a> Turn<'a> {
+    pub(crate) fn new(agent: &'a Agent, job: &'a Job, cutoff: CutOff) -> Self {
+        let run = job.run();
+        let class = match run.quota_bucket {
+            QuotaBucket::Background => CallClass::Background,
+            QuotaBucket::Foreground | QuotaBucket::Uncounted => CallClass::Foreground,
+        };
+        let call = CallContext {
+            tenant: Some(run.tenant.clone()),
+            run: Some(run.run_id),
+            deadline: cutoff.at(),
+            ..CallContext::new(class)
+        };
+        Self {
+            agent,
+            job,
+            cutoff,
+            call,
+            messages: Vec::new(),
+            added: Vec::new(),
+            tool_bytes: 0,
+        }
+    }
+
+    pub(crate) async fn run(mut self) -> Outcome {
+        match self.steps().await {
+            Ok(result) => Outcome::Completed {
+                result,
+                messages: self.added,
+            },
+            Err(failure) => Outcome::Failed(failure),
+        }
+    }
+
+    async fn steps(&mut self) -> Result<serde_json::Value, Failure> {
+        let model = self.model()?;
+        let stored = match self.job.run().conversation_id {
+            Some(_) => {
+                let context = self.job.context(limits::CONTEXT_MESSAGES).await;
+                context.map_err(|error| no_context(&error))?.messages
+            }
+            None => Vec::new(),
+        };
+        self.messages = opening(&self.agent.settings.system_prompt, &stored, self.job);
+        let offer = self.agent.tools.offer(&self.job.run().tenant).await;
+        if !offer.is_empty() {
+            let body = json!({ "note": "tools.offered", "tools": offer.map() });
+            self.job.events().send(EventKind::WorkerNote, body).await;
+        }
+        for step in 1..=self.agent.settings.max_steps {
+            let answer = self.ask(&model, &offer).await?;
+            let text = bounded(&answer.text, limits::ANSWER_MAX_BYTES);
+            self.add(stored_assistant(&text, &answer.calls, &offer))
+                .await;
+            if answer.calls.is_empty() {
+                return final_answer(&text, &answer, step);
+            }
+            self.messages.push(Message::Assistant {
+                text: answer.text,
+                tool_calls: answer.calls.clone(),
+            });
+            self.use_tools(&offer, answer.calls).await;
+        }
+        let steps = self.agent.settings.max_steps;
+        let text = format!("no answer after {steps} model calls; see the setting agentMaxSteps");
+        Err(Failure::new(Code::AgentStepsExhausted, text))
+    }
+
+    fn model(&self) -> Result<Model, Failure> {
+        let alias = self.agent.settings.model.get().ok_or_else(|| {
+            let text =
+                "no model is marked as default; set one with `tidegate model set NAME --default`";
+            Failure::new(Code::ModelNotConfigured, text)
+        })?;
+        let model = self.agent.providers.model(&alias);
+        model.map_err(|error| failure::of_model(&error, &self.agent.settings))
+    }
+
+    /// Asks the model once and streams what it says.
+    async fn ask(&self, model: &Model, offer: &Offer) -> Result<Answer, Failure> {
+        let mut request = ChatRequest::new(self.messages.clone());
+        request.tools = offer.specs();
+        let mut meter = CallMeter::new(self.job.usage(), &request);
+        let left = self.tokens_left()?;
+        if let Some(left) = left {
+            let output = left.saturating_sub(meter.input()).max(1);
+            request.max_output_tokens = Some(u32::try_from(output).unwrap_or(u32::MAX));
+        }
+        let of_model = |error| {
+            metrics::counter!("tidegate_agent_steps_total", "outcome" => "failed").increment(1);
+            failure::of_model(&error, &self.agent.settings)
+        };
+        let mut deltas = model.chat(request, &self.call).await.map_err(of_model)?;
+        meter.began();
+        let (mut text, mut calls) = (String::new(), Vec::new());
+        while let Some(delta) = deltas.next().await {
+            match delta.map_err(of_model)? {
+                Delta::Text(more) => {
+                    let more = more.replace('\0', "");
+                    let output = meter.text(more.len());
+                    text.push_str(&more);
+                    self.job.events().delta(more).await;
+                    if left.is_some_and(|left| output > left) {
+                        return Err(tokens_spent());
+                    }
+                }
+                Delta::Progress => {}
+                Delta::ToolCall(call) => calls.push(call),
+                Delta::Finished(finish) => {
+                    meter.settle(finish.usage);
+                    self.called(model, &finish).await;
+                    return Ok(Answer {
+                        text,
+                        calls,
+                        finish,
+                        bounded_by_budget: left.is_some(),
+                    });
+                }
+            }
+        }
+        // The stack promises an end or an error; a stream with neither is treated as what it looks like.
+        let text = "the model's answer broke off";
+        Err(Failure::new(Code::ProviderFailed, text))
+    }
+
+    /// Tokens that the next call may use; an error where none are left.
+    fn tokens_left(&self) -> Result<Option<u64>, Failure> {
+        let Some(budget) = self.cutoff.tokens else {
+            return Ok(None);
+        };
+        let used = u64::try_from(self.job.usage().tokens()).unwrap_or(0);
+        match budget.saturating_sub(used) {
+            0 => Err(tokens_spent()),
+            left => Ok(Some(left)),
+        }
+    }
+
+    async fn called(&self, model: &Model, finish: &Finish) {
+        metrics::counter!("tidegate_agent_steps_total", "outcome" => "answered").increment(1);
+        let tokens = finish.usage.tokens();
+        let body = json!({
+            "model": model.alias(),
+            "usage": {
+                "inputTokens": tokens.map(|tokens| tokens.input),
+                "outputTokens": tokens.map(|tokens| tokens.output),
+                "certainty": finish.usage.as_str(),
+            },
+        });
+        self.job.events().send(EventKind::ModelCalled, body).await;
+    }
+
+    /// Calls the tools of one answer, some at once, and keeps their order.
+    async fn use_tools(&mut self, offer: &Offer, calls: Vec<ToolCall>) {
+        let this = &*self;
+        let answers: Vec<(ToolCall, ToolAnswer)> = stream::iter(calls)
+            .map(|call| async move {
+                let answer = this.use_tool(offer, &call).await;
+                (call, answer)
+            })
+            .buffered(limits::TOOL_CALLS_AT_ONCE)
+            .collect()
+            .await;
+        for (call, answer) in answers {
+            let left = limits::TOOL_TEXT_TOTAL_BYTES.saturating_sub(self.tool_bytes);
+            let text = bounded(&answer.text, left);
+            self.tool_bytes += text.len();
+            self.add(stored_tool(&call.id, &text, answer.is_error))
+                .await;
+            self.messages.push(Message::Tool {
+                call_id: call.id,
+                text,
+            });
+        }
+    }
+
+    async fn use_tool(&self, offer: &Offer, call: &ToolCall) -> ToolAnswer {
+        let tool = offer.canonical(&call.name);
+        let body = json!({ "callId": call.id, "tool": tool });
+        self.job.events().send(EventKind::ToolCalled, body).await;
+        let started = Instant::now();
+        let answer = self
+            .agent
+            .tools
+            .call(offer, &call.name, &call.arguments)
+            .await;
+        let elapsed = started.elapsed();
+        let known = offer.knows(&call.name);
+        let shown = if known { tool.as_str() } else { "unknown" };
+        tracing::info!(
+            tool = shown,
+            code = answer.code.map(Code::as_str),
+            is_error = answer.is_error,
+            ?took,
+            "tool called"
+        );
+        let mut body = json!({
+            "callId": call.id,
+            "tool": tool,
+            "isError": answer.is_error,
+            "tookMs": u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+        });
+        if let Some(code) = answer.code {
+            body["code"] = json!(code);
+        }
+        self.job.events().send(EventKind::ToolFinished, body).await;
+        answer
+    }
+
+    async fn add(&mut self, message: NewMessage) {
+        let body = json!({ "role": message.role, "content": message.content });
+        self.job
+            .events()
+            .send(EventKind::MessageCompleted, body)
+            .await;
+        self.added.push(message);
+    }
+}
+
+/// What the run gives back, or why an answer without tool calls is none.
+fn final_answer(text: &str, answer: &Answer, steps: u32) -> Result<serde_json::Value, Failure> {
+    match answer.finish.reason {
+        FinishReason::Length if answer.bounded_by_budget => return Err(tokens_spent()),
+        FinishReason::ContentFilter => {
+            let text = "the provider's filter stopped the answer";
+            let failure = Failure::new(Code::ProviderFailed, text);
+            return Err(Failure {
+                retryable: false,
+                ..failure
+            });
+        }
+        _ if text.is_empty() => {
+            let text = "the model gave an empty answer";
+            return Err(Failure::new(Code::ProviderFailed, text));
+        }
+        _ => {}
+    }
+    let reason = match answer.finish.reason {
+        FinishReason::Length => "length",
+        _ => "stop",
+    };
+    Ok(json!({ "text": text, "steps": steps, "finishReason": reason }))
+}
