@@ -4,8 +4,10 @@
 
 mod answers;
 mod faults;
+mod layers;
 mod leaving;
 mod limiter;
+mod metrics;
 mod reconfigure;
 mod secrets;
 mod support;
