@@ -1,0 +1,5 @@
+//! Conversations and their turns.
+
+pub mod create_conversation;
+pub mod list_messages;
+pub mod submit_turn;

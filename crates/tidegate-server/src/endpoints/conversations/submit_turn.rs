@@ -1,0 +1,64 @@
+//! `POST /v1/conversations/{conversationId}/turns`.
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use tidegate_engine::{conversations::turn, events::tail};
+use tidegate_model::{
+    ConversationId,
+    api::{RunEvent, SubmitTurn, TurnAccepted},
+};
+
+use crate::{
+    extract::{Caller, Credential, IdempotencyKey, JsonBody, PathId, WantsStream},
+    problem::Failure,
+    sse,
+    state::AppState,
+};
+
+/// A turn of a conversation.
+///
+/// With `Accept: text/event-stream` the answer is the run's events until it ends; a reader that leaves does not cancel
+/// the run and finds it by the header `x-tidegate-run`.
+#[utoipa::path(
+    post,
+    path = "/v1/conversations/{conversationId}/turns",
+    tag = "conversations",
+    operation_id = "submit_turn",
+    params(
+        ("conversationId" = ConversationId, Path, description = "The conversation."),
+        ("idempotency-key" = Option<String>, Header, description = "The same key and body give the same turn; 1 to 200 printable ASCII characters."),
+    ),
+    request_body = SubmitTurn,
+    responses(
+        (status = 202, description = "Accepted.", body = TurnAccepted),
+        (status = 200, description = "Accepted before under this key; or, where a stream was asked for, the run's events.", content(
+            (TurnAccepted = "application/json"),
+            (RunEvent = "text/event-stream"),
+        )),
+    )
+)]
+pub async fn submit_turn(
+    State(state): State<AppState>,
+    Caller(caller): Caller,
+    credential: Credential,
+    PathId(conversation): PathId<ConversationId>,
+    WantsStream(stream): WantsStream,
+    IdempotencyKey(key): IdempotencyKey,
+    JsonBody(body): JsonBody<SubmitTurn>,
+) -> Result<Response, Failure> {
+    let turn = turn::submit_turn(&state.engine, &caller, conversation, body, key).await?;
+    if stream {
+        let events = tail::tail(&state.engine, &caller, turn.run_id, 0).await?;
+        return Ok(sse::respond(&state, credential, turn.run_id, 0, events));
+    }
+    let status = if turn.repeated {
+        StatusCode::OK
+    } else {
+        StatusCode::ACCEPTED
+    };
+    Ok((status, Json(turn)).into_response())
+}

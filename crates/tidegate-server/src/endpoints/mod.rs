@@ -1,0 +1,80 @@
+//! One endpoint per file: its path, its OpenAPI text, and a handler that only translates.
+
+pub mod admin;
+pub mod conversations;
+pub mod me;
+pub mod pools;
+pub mod probes;
+pub mod runs;
+pub mod worker;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::state::AppState;
+
+/// Served by every instance.
+pub(crate) fn always() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(probes::livez::livez))
+        .routes(routes!(probes::readyz::readyz))
+        .routes(routes!(probes::openapi_json::openapi_json))
+        .routes(routes!(probes::metrics::metrics))
+        .routes(routes!(me::get_me::get_me))
+}
+
+/// Served by instances with the role `chat`.
+pub(crate) fn chat() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(
+            conversations::create_conversation::create_conversation
+        ))
+        .routes(routes!(conversations::list_messages::list_messages))
+        .routes(routes!(conversations::submit_turn::submit_turn))
+        .routes(routes!(runs::submit_run::submit_run))
+        .routes(routes!(runs::list_runs::list_runs))
+        .routes(routes!(runs::get_run::get_run))
+        .routes(routes!(runs::stream_events::stream_events))
+        .routes(routes!(runs::explain_run::explain_run))
+        .routes(routes!(runs::cancel_run::cancel_run))
+        .routes(routes!(runs::requeue_run::requeue_run))
+        .routes(routes!(runs::cancel_runs::cancel_runs))
+        .routes(routes!(runs::requeue_runs::requeue_runs))
+        .routes(routes!(me::get_my_limits::get_my_limits))
+        .routes(routes!(me::get_my_usage::get_my_usage))
+        .routes(routes!(worker::claim_runs::claim_runs))
+        .routes(routes!(worker::renew_leases::renew_leases))
+        .routes(routes!(worker::read_context::read_context))
+        .routes(routes!(worker::append_events::append_events))
+        .routes(routes!(worker::complete_run::complete_run))
+        .routes(routes!(worker::fail_run::fail_run))
+        .routes(routes!(worker::release_run::release_run))
+}
+
+/// Served by instances with the role `admin`.
+pub(crate) fn admin() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(pools::list_pools::list_pools))
+        .routes(routes!(pools::publish_descriptor::publish_descriptor))
+        .routes(routes!(pools::set_epoch::set_epoch))
+        .routes(routes!(admin::create_tenant::create_tenant))
+        .routes(routes!(admin::list_tenants::list_tenants))
+        .routes(routes!(admin::get_tenant::get_tenant))
+        .routes(routes!(admin::set_tenant_state::set_tenant_state))
+        .routes(routes!(admin::get_tenant_limits::get_tenant_limits))
+        .routes(routes!(admin::create_key::create_key))
+        .routes(routes!(admin::list_keys::list_keys))
+        .routes(routes!(admin::revoke_key::revoke_key))
+        .routes(routes!(admin::put_provider::put_provider))
+        .routes(routes!(admin::list_providers::list_providers))
+        .routes(routes!(admin::delete_provider::delete_provider))
+        .routes(routes!(admin::put_model::put_model))
+        .routes(routes!(admin::list_models::list_models))
+        .routes(routes!(admin::delete_model::delete_model))
+        .routes(routes!(admin::put_tool_server::put_tool_server))
+        .routes(routes!(admin::list_tool_servers::list_tool_servers))
+        .routes(routes!(admin::delete_tool_server::delete_tool_server))
+        .routes(routes!(admin::list_audit::list_audit))
+        .routes(routes!(admin::list_revisions::list_revisions))
+        .routes(routes!(admin::list_instances::list_instances))
+        .routes(routes!(admin::get_recovery::get_recovery))
+}

@@ -1,0 +1,9 @@
+//! The worker protocol.
+
+pub mod append_events;
+pub mod claim_runs;
+pub mod complete_run;
+pub mod fail_run;
+pub mod read_context;
+pub mod release_run;
+pub mod renew_leases;

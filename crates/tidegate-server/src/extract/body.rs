@@ -1,0 +1,277 @@
+//! JSON bodies.
+
+use std::time::Duration;
+
+use axum::{
+    body::Body,
+    extract::{FromRequest, Request},
+};
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+use tidegate_model::{
+    Code,
+    api::Problem,
+    limits::{REQUEST_MAX_BYTES, RESULT_MAX_BYTES},
+};
+
+use super::nul;
+use crate::problem::Failure;
+
+/// A client that sends its body more slowly than this is not served.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// A result and what is around it.
+const LARGE_MAX_BYTES: usize = RESULT_MAX_BYTES + REQUEST_MAX_BYTES;
+
+/// A JSON body of at most [`REQUEST_MAX_BYTES`], read into `T`.
+#[derive(Debug, Clone, Copy)]
+pub struct JsonBody<T>(pub T);
+
+/// A JSON body that holds the result of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct LargeBody<T>(pub T);
+
+/// No body, or `{}`: for actions that take nothing. Anything else would be ignored silently, so it is refused.
+#[derive(Debug, Clone, Copy)]
+pub struct NoBody;
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+        let bytes = json(request, REQUEST_MAX_BYTES).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for LargeBody<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+        let bytes = json(request, LARGE_MAX_BYTES).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for NoBody {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+        let bytes = read(request.into_body(), REQUEST_MAX_BYTES).await?;
+        if bytes.is_empty() {
+            return Ok(Self);
+        }
+        parse::<Nothing>(&bytes).map(|_| Self)
+    }
+}
+
+async fn json(request: Request, max: usize) -> Result<Bytes, Failure> {
+    if !is_json(request.headers()) {
+        let detail = "send the body with the header content-type: application/json";
+        return Err(Problem::new(Code::UnsupportedMediaType, detail)
+            .with_field("content-type")
+            .into());
+    }
+    let announced = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > max) {
+        return Err(too_large(max));
+    }
+    read(request.into_body(), max).await
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(Ok(value)) = headers.get(header::CONTENT_TYPE).map(|v| v.to_str()) else {
+        return false;
+    };
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+async fn read(body: Body, max: usize) -> Result<Bytes, Failure> {
+    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, max).collect()).await;
+    match collected {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if is_too_large(&*error) => Err(too_large(max)),
+        Ok(Err(_)) => Err(Failure::invalid("$", "the body ended before it was whole")),
+        Err(_) => {
+            let seconds = BODY_TIMEOUT.as_secs();
+            let detail = format!("the body did not arrive within {seconds} s");
+            Err(Failure::invalid("$", detail))
+        }
+    }
+}
+
+fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<LengthLimitError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn too_large(max: usize) -> Failure {
+    let detail = format!("the body may have at most {max} bytes; pass large data by reference");
+    Failure::new(Code::PayloadTooLarge, detail)
+}
+
+/// Reads JSON into `T`; a problem names the path of the field at fault.
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    nul::refuse(bytes)?;
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        json_failure(&path, error.inner())
+    })?;
+    json.end().map_err(|error| json_failure("$", &error))?;
+    Ok(value)
+}
+
+fn json_failure(path: &str, error: &serde_json::Error) -> Failure {
+    let text = error.to_string();
+    // serde_json appends the position; the path says it better, except where the text is no JSON at all.
+    let (what, position) = text.split_once(" at line ").unwrap_or((&text, ""));
+    if let Some(rest) = what.strip_prefix("unknown field `") {
+        let (name, known) = rest.split_once('`').unwrap_or((rest, ""));
+        let known = known.trim_start_matches(", ").replace('`', "");
+        let detail = if known.is_empty() || known.starts_with("there are no") {
+            format!("the field {name:?} is not known here; this takes no fields")
+        } else {
+            format!("the field {name:?} is not known here; {known}")
+        };
+        return Problem::new(Code::UnknownField, detail)
+            .with_field(join(path, name))
+            .into();
+    }
+    let detail = if error.is_data() {
+        what.to_owned()
+    } else {
+        format!("not valid JSON: {what} (line {position})")
+    };
+    let field = missing_field(what).map_or_else(|| root(path), |name| join(path, name));
+    Failure::invalid(field, detail)
+}
+
+fn missing_field(what: &str) -> Option<&str> {
+    what.strip_prefix("missing field `")?.strip_suffix('`')
+}
+
+fn root(path: &str) -> String {
+    // A "?" stands for a name that was not read to its end.
+    match path.trim_end_matches('?').trim_end_matches('.') {
+        "" => "$".to_owned(),
+        known => known.to_owned(),
+    }
+}
+
+/// The path of a field; the tracker may or may not have seen the name already.
+fn join(path: &str, name: &str) -> String {
+    if path == name || path.ends_with(&format!(".{name}")) {
+        return path.to_owned();
+    }
+    match root(path).as_str() {
+        "$" => name.to_owned(),
+        parent => format!("{parent}.{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_model::api::{RenewRequest, SubmitRun};
+
+    use super::*;
+
+    fn failure(json: &str) -> (Code, String) {
+        let problem = parse::<SubmitRun>(json.as_bytes())
+            .expect_err(json)
+            .problem()
+            .clone();
+        (problem.code, problem.field.expect("a field"))
+    }
+
+    #[test]
+    fn a_refusal_names_the_field_by_its_path() {
+        let cases = [
+            (
+                r#"{"capability":"a","kind":"child"}"#,
+                Code::UnknownField,
+                "kind",
+            ),
+            (
+                r#"{"capability":"a","budget":{"tokes":1}}"#,
+                Code::UnknownField,
+                "budget.tokes",
+            ),
+            (
+                r#"{"capability":"a","budget":{"tokens":"x"}}"#,
+                Code::InvalidArgument,
+                "budget.tokens",
+            ),
+            (
+                r#"{"capability":"A B"}"#,
+                Code::InvalidArgument,
+                "capability",
+            ),
+            (
+                r#"{"capability":"a","priority":99999}"#,
+                Code::InvalidArgument,
+                "priority",
+            ),
+            (
+                r#"{"capability":"a","deadline":"tomorrow"}"#,
+                Code::InvalidArgument,
+                "deadline",
+            ),
+            (
+                r#"{"capability":"a","input":"\u0000"}"#,
+                Code::InvalidArgument,
+                "input",
+            ),
+            (
+                r#"{"capability":"a","input":{"x":[1,"a\u0000"]}}"#,
+                Code::InvalidArgument,
+                "input.x[1]",
+            ),
+            (r#"{"input":1}"#, Code::InvalidArgument, "capability"),
+            (
+                r#"{"capability":"a","input":1e999}"#,
+                Code::InvalidArgument,
+                "input",
+            ),
+            (r#"{"capability":"a"} {}"#, Code::InvalidArgument, "$"),
+            ("[]", Code::InvalidArgument, "$"),
+            (r#"{"capability":"a""#, Code::InvalidArgument, "$"),
+            ("", Code::InvalidArgument, "$"),
+        ];
+        for (json, code, field) in cases {
+            assert_eq!(failure(json), (code, field.to_owned()), "{json}");
+        }
+    }
+
+    #[test]
+    fn elements_of_lists_are_named_by_their_position() {
+        let json = r#"{"leases":[{"runId":"run_1","fence":"1.1"}]}"#;
+        let problem = parse::<RenewRequest>(json.as_bytes()).expect_err("bad id");
+        assert_eq!(problem.problem().field.as_deref(), Some("leases[0].runId"));
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_no_crash() {
+        let json = format!(
+            r#"{{"capability":"a","input":{}1{}}}"#,
+            "[".repeat(4000),
+            "]".repeat(4000)
+        );
+        assert_eq!(failure(&json).0, Code::InvalidArgument);
+    }
+}

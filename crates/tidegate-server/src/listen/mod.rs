@@ -1,0 +1,9 @@
+//! Sockets: listeners, TLS, limits of a connection, trusted proxies.
+
+mod proxies;
+mod serve;
+mod tls;
+
+pub use proxies::Proxies;
+pub use serve::{ServeError, ServerParts, serve};
+pub use tls::TlsError;

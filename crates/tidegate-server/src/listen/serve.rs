@@ -1,0 +1,190 @@
+//! The listeners of an instance, from the first connection to the last.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{Router, routing};
+use axum_server::{
+    Handle, Server,
+    tls_rustls::{RustlsAcceptor, RustlsConfig},
+};
+use hyper_util::rt::TokioTimer;
+use metrics_exporter_prometheus::BuildError;
+use rustls::ServerConfig;
+use tidegate_engine::Engine;
+use tokio::{net::TcpListener, task::JoinSet};
+
+use super::tls::{self, TlsError};
+use crate::{app, endpoints::probes, metrics, shutdown::Shutdown, state::AppState};
+
+/// A client must send a request's head within this time, also the first one after connecting.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// All headers of a request together, in bytes; a key, a few ids and what proxies add fit many times.
+const HEADERS_MAX_BYTES: usize = 32 << 10;
+/// The most headers of a request.
+const HEADERS_MAX: usize = 100;
+/// Streams of one HTTP/2 connection at once.
+const STREAMS_MAX: u32 = 256;
+/// A peer that answers no HTTP/2 ping for this long is gone.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+const _: () = assert!(
+    HEADERS_MAX_BYTES >= 8192,
+    "hyper wants a buffer of at least 8 KiB"
+);
+
+/// A server whose sockets are bound, so that a taken port or an unusable certificate is an error of the start.
+#[derive(Debug)]
+pub struct ServerParts {
+    state: AppState,
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    operators: Option<TcpListener>,
+}
+
+/// Why a server cannot serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The certificate or key.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// An address that cannot be listened on.
+    #[error("{variable}: cannot listen on {address}; choose a free address of this machine")]
+    Bind {
+        /// The setting to change.
+        variable: &'static str,
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The metrics recorder belongs to somebody else in this process.
+    #[error("the metrics recorder cannot be installed")]
+    Metrics(#[from] BuildError),
+    /// A socket failed while serving.
+    #[error("the listener failed")]
+    Listener(#[source] io::Error),
+}
+
+impl ServerParts {
+    /// Binds what the settings ask for: the API with or without TLS and, where set, the operator's listener with
+    /// `/metrics` and the probes, which asks for no key.
+    pub async fn bind(engine: Engine, shutdown: Shutdown) -> Result<Self, ServeError> {
+        let settings = engine.settings();
+        let tls = match (&settings.tls_cert, &settings.tls_key) {
+            (Some(cert), Some(key)) => Some(tls::load(cert, key)?),
+            _ => None,
+        };
+        let listener = bind("TIDEGATE_LISTEN", settings.listen).await?;
+        let operators = match settings.metrics_listen {
+            Some(address) => Some(bind("TIDEGATE_METRICS_LISTEN", address).await?),
+            None => None,
+        };
+        let state = AppState::new(engine, shutdown)?;
+        Ok(Self {
+            state,
+            listener,
+            tls,
+            operators,
+        })
+    }
+
+    /// Where the API listens; the port is the real one where the settings say 0.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Where the operator's listener is.
+    pub fn metrics_address(&self) -> Option<io::Result<SocketAddr>> {
+        self.operators.as_ref().map(TcpListener::local_addr)
+    }
+}
+
+async fn bind(variable: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| ServeError::Bind {
+            variable,
+            address,
+            source,
+        })
+}
+
+/// Serves until the shutdown reaches its end: after step 2 the listeners are closed and requests that have begun are
+/// finished, at most for the grace of the settings; after step 3 it returns at once.
+pub async fn serve(parts: ServerParts) -> Result<(), ServeError> {
+    let ServerParts {
+        state,
+        listener,
+        tls,
+        operators,
+    } = parts;
+    let (engine, shutdown) = (state.engine.clone(), state.shutdown.clone());
+    let grace = Duration::from_millis(engine.settings().grace_ms.into());
+    let handle = Handle::<SocketAddr>::new();
+    let mut listeners = JoinSet::new();
+    if let Some(listener) = operators {
+        let router = operator_router(state.clone());
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        let server = bounded(Server::from_listener(listener)).handle(handle.clone());
+        listeners.spawn(async move { server.serve(service).await });
+    }
+    let upkeep = tokio::spawn(metrics::upkeep(
+        state.metrics.clone(),
+        shutdown.ending().clone(),
+    ));
+    let service = app::router(state).into_make_service_with_connect_info::<SocketAddr>();
+    let server = bounded(Server::from_listener(listener)).handle(handle.clone());
+    match tls {
+        None => listeners.spawn(async move { server.serve(service).await }),
+        Some(config) => {
+            let server = server.acceptor(RustlsAcceptor::new(RustlsConfig::from_config(config)));
+            listeners.spawn(async move { server.serve(service).await })
+        }
+    };
+    let obey = tokio::spawn(async move {
+        shutdown.draining().cancelled().await;
+        engine.drain();
+        shutdown.closing().cancelled().await;
+        handle.graceful_shutdown(Some(grace));
+        shutdown.ending().cancelled().await;
+        handle.shutdown();
+    });
+    let mut result = Ok(());
+    while let Some(joined) = listeners.join_next().await {
+        if let Err(error) = joined.map_err(io::Error::other).and_then(|ended| ended) {
+            result = Err(ServeError::Listener(error));
+        }
+    }
+    obey.abort();
+    upkeep.abort();
+    result
+}
+
+/// Bounds what a connection may cost before it has said what it wants.
+fn bounded<A>(mut server: Server<SocketAddr, A>) -> Server<SocketAddr, A> {
+    let builder = server.http_builder();
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEADERS_MAX_BYTES)
+        .max_headers(HEADERS_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(u32::try_from(HEADERS_MAX_BYTES).unwrap_or(u32::MAX))
+        .keep_alive_interval(PING_INTERVAL);
+    server.first_request_timeout(HEAD_TIMEOUT)
+}
+
+/// What the operator's own listener serves.
+fn operator_router(state: AppState) -> Router {
+    Router::new()
+        .route("/metrics", routing::get(probes::metrics::metrics))
+        .route("/livez", routing::get(probes::livez::livez))
+        .route("/readyz", routing::get(probes::readyz::readyz))
+        .with_state(state)
+}

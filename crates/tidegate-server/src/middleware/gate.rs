@@ -1,0 +1,146 @@
+//! The gate: finds the route in the table, checks the key, the role and the scope, and only then lets the request in.
+//!
+//! It runs before anything of the request is read, so that a caller without rights learns nothing from a malformed
+//! body, and costs nothing.
+
+use axum::{
+    extract::{MatchedPath, Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, header};
+use tidegate_engine::{Principal, auth};
+use tidegate_model::Code;
+
+use super::{access_log::CallerSeen, request_id::RequestId};
+use crate::{
+    extract::{Credential, idempotency_key},
+    problem::Failure,
+    routes::{self, Access, Route, Verb},
+    state::AppState,
+};
+
+/// Lets a request through to its handler, with its [`Principal`].
+pub async fn check(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+    let route = match route_of(&request) {
+        Ok(route) => route,
+        Err(failure) => return failure.into_response(),
+    };
+    let admitted = match admit(&state, route, request.headers()).await {
+        Ok(admitted) => admitted,
+        Err(failure) => return failure.into_response(),
+    };
+    let seen = admitted.as_ref().map(|(principal, _)| CallerSeen {
+        key: principal.key_id,
+        tenant: principal.tenant.clone(),
+    });
+    if let Some((mut principal, credential)) = admitted {
+        let id = request.extensions().get::<RequestId>();
+        principal.request_id = id.map(|id| id.0.clone());
+        request.extensions_mut().insert(principal);
+        request.extensions_mut().insert(credential);
+    }
+    let mut response = next.run(request).await;
+    if let Some(seen) = seen {
+        response.extensions_mut().insert(seen);
+    }
+    response
+}
+
+fn route_of(request: &Request) -> Result<&'static Route, Failure> {
+    let path = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map(MatchedPath::as_str)
+        .unwrap_or_default();
+    let found = Verb::of(request.method()).and_then(|verb| routes::find(verb, path));
+    found.ok_or_else(|| {
+        let allowed = routes::allowed(path);
+        let detail = format!("{path} has the methods {allowed}");
+        let failure = Failure::new(Code::MethodNotAllowed, detail);
+        match HeaderValue::from_str(&allowed) {
+            Ok(value) => failure.with_header(header::ALLOW, value),
+            Err(_) => failure,
+        }
+    })
+}
+
+async fn admit(
+    state: &AppState,
+    route: &Route,
+    headers: &HeaderMap,
+) -> Result<Option<(Principal, Credential)>, Failure> {
+    if route.access == Access::Anyone {
+        return Ok(None);
+    }
+    let secret = bearer(headers)?;
+    let principal = auth::authenticate(&state.engine, secret)
+        .await
+        .map_err(|error| challenge(error.into()))?;
+    if !route.access.roles().contains(&principal.role) {
+        let detail = format!(
+            "{} {} is for the roles {}; this key has the role {}",
+            route.verb.as_str(),
+            route.path,
+            names(route),
+            principal.role,
+        );
+        return Err(Failure::new(Code::Forbidden, detail));
+    }
+    if let Some(scope) = route.access.scope()
+        && !principal.scopes.contains(&scope)
+    {
+        let detail = format!(
+            "this needs a key with the scope {scope}; create one with tidegate key create --scope {scope}"
+        );
+        return Err(Failure::new(Code::Forbidden, detail));
+    }
+    // Also where a route does without it: a malformed key is a mistake of the caller that would show only later.
+    idempotency_key(headers)?;
+    Ok(Some((principal, Credential::new(secret))))
+}
+
+fn names(route: &Route) -> String {
+    let roles: Vec<&str> = route
+        .access
+        .roles()
+        .iter()
+        .map(|role| role.as_str())
+        .collect();
+    roles.join(", ")
+}
+
+/// The secret of `Authorization: Bearer …`. It is looked up, never logged.
+fn bearer(headers: &HeaderMap) -> Result<&str, Failure> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return Err(unauthenticated(
+            "send the header authorization: Bearer tg_… once",
+        ));
+    };
+    let text = value.to_str().unwrap_or_default();
+    let (scheme, secret) = text.split_once(' ').unwrap_or((text, ""));
+    let secret = secret.trim();
+    if !scheme.eq_ignore_ascii_case("bearer") || secret.is_empty() {
+        return Err(unauthenticated(
+            "the header must read authorization: Bearer tg_…",
+        ));
+    }
+    Ok(secret)
+}
+
+fn unauthenticated(detail: &str) -> Failure {
+    challenge(Failure::new(Code::Unauthenticated, detail))
+}
+
+/// RFC 9110 wants a 401 to say how to authenticate.
+fn challenge(failure: Failure) -> Failure {
+    if failure.problem().code == Code::Unauthenticated {
+        failure.with_header(
+            header::WWW_AUTHENTICATE,
+            HeaderValue::from_static("Bearer realm=\"tidegate\""),
+        )
+    } else {
+        failure
+    }
+}

@@ -1,0 +1,244 @@
+//! The one table of routes: what exists, which role of an instance serves it, and who may call it.
+//!
+//! The router mounts by it, the gate authorises by it, the golden role × route matrix and the walk with foreign ids are
+//! made from it. A route that is served but not listed here answers nothing: the gate refuses what it does not find.
+
+use tidegate_engine::settings::Roles;
+use tidegate_model::principal::{KeyScope, Role};
+
+/// A method of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    /// Reads.
+    Get,
+    /// Acts or creates.
+    Post,
+    /// Creates or replaces under a name.
+    Put,
+    /// Removes.
+    Delete,
+}
+
+impl Verb {
+    /// The method's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// The verb of a method; `HEAD` is answered by the handler of `GET`.
+    pub fn of(method: &http::Method) -> Option<Self> {
+        match method.as_str() {
+            "GET" | "HEAD" => Some(Self::Get),
+            "POST" => Some(Self::Post),
+            "PUT" => Some(Self::Put),
+            "DELETE" => Some(Self::Delete),
+            _ => None,
+        }
+    }
+}
+
+/// Which instances serve a route (R1.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mount {
+    /// All.
+    Always,
+    /// Those with the role `chat`.
+    Chat,
+    /// Those with the role `admin`.
+    Admin,
+}
+
+impl Mount {
+    /// Whether an instance with these roles serves it.
+    pub const fn on(self, roles: Roles) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Chat => roles.chat,
+            Self::Admin => roles.admin,
+        }
+    }
+}
+
+/// Who may call a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Anyone, without a key.
+    Anyone,
+    /// Keys of these roles.
+    Roles(&'static [Role]),
+    /// Keys of these roles that also carry the scope.
+    RolesWithScope(&'static [Role], KeyScope),
+}
+
+impl Access {
+    /// The roles that may call; none where no key is asked for.
+    pub const fn roles(self) -> &'static [Role] {
+        match self {
+            Self::Anyone => &[],
+            Self::Roles(roles) | Self::RolesWithScope(roles, _) => roles,
+        }
+    }
+
+    /// The scope that is asked for besides the role.
+    pub const fn scope(self) -> Option<KeyScope> {
+        match self {
+            Self::Anyone | Self::Roles(_) => None,
+            Self::RolesWithScope(_, scope) => Some(scope),
+        }
+    }
+}
+
+/// A route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Its method.
+    pub verb: Verb,
+    /// Its path with its parameters, for example `/v1/runs/{runId}`.
+    pub path: &'static str,
+    /// Which instances serve it.
+    pub mount: Mount,
+    /// Who may call it.
+    pub access: Access,
+}
+
+/// Every role: for what a key may ask about itself.
+const ANY_KEY: &[Role] = Role::ALL;
+/// The platform's operator.
+const PLATFORM: &[Role] = &[Role::SuperAdmin];
+/// The operator, and a tenant's administrator for its own tenant; the engine narrows.
+const ADMINISTRATORS: &[Role] = &[Role::SuperAdmin, Role::TenantAdmin];
+/// People and programs that work in a tenant.
+const TENANT: &[Role] = &[Role::TenantAdmin, Role::Member];
+/// All that are bound to a tenant.
+const BOUND_TO_TENANT: &[Role] = &[Role::TenantAdmin, Role::Member, Role::Coordinator];
+/// Executors.
+const WORKER: &[Role] = &[Role::Worker];
+/// Who moves a pool from epoch to epoch.
+const POOL_CONTROLLER: &[Role] = &[Role::PoolController];
+/// Who may look at pools.
+const POOL_READERS: &[Role] = &[Role::SuperAdmin, Role::PoolController];
+
+const fn route(verb: Verb, path: &'static str, mount: Mount, access: Access) -> Route {
+    Route {
+        verb,
+        path,
+        mount,
+        access,
+    }
+}
+
+const fn open(path: &'static str) -> Route {
+    route(Verb::Get, path, Mount::Always, Access::Anyone)
+}
+
+const fn chat(verb: Verb, path: &'static str, roles: &'static [Role]) -> Route {
+    route(verb, path, Mount::Chat, Access::Roles(roles))
+}
+
+const fn admin(verb: Verb, path: &'static str, roles: &'static [Role]) -> Route {
+    route(verb, path, Mount::Admin, Access::Roles(roles))
+}
+
+/// The table, in the order of the contract.
+pub static ROUTES: &[Route] = &[
+    open("/livez"),
+    open("/readyz"),
+    open("/openapi.json"),
+    route(
+        Verb::Get,
+        "/metrics",
+        Mount::Always,
+        Access::RolesWithScope(ANY_KEY, KeyScope::MetricsRead),
+    ),
+    chat(Verb::Post, "/v1/conversations", TENANT),
+    chat(
+        Verb::Get,
+        "/v1/conversations/{conversationId}/messages",
+        TENANT,
+    ),
+    chat(
+        Verb::Post,
+        "/v1/conversations/{conversationId}/turns",
+        TENANT,
+    ),
+    route(
+        Verb::Post,
+        "/v1/runs",
+        Mount::Chat,
+        Access::RolesWithScope(TENANT, KeyScope::RunsBusiness),
+    ),
+    chat(Verb::Get, "/v1/runs", TENANT),
+    chat(Verb::Get, "/v1/runs/{runId}", TENANT),
+    chat(Verb::Get, "/v1/runs/{runId}/events", TENANT),
+    chat(Verb::Get, "/v1/runs/{runId}/explain", TENANT),
+    chat(Verb::Post, "/v1/runs/{runId}/cancel", TENANT),
+    chat(Verb::Post, "/v1/runs/{runId}/requeue", TENANT),
+    chat(Verb::Post, "/v1/runs:cancel", TENANT),
+    chat(Verb::Post, "/v1/runs:requeue", TENANT),
+    route(Verb::Get, "/v1/me", Mount::Always, Access::Roles(ANY_KEY)),
+    chat(Verb::Get, "/v1/me/limits", BOUND_TO_TENANT),
+    chat(Verb::Get, "/v1/me/usage", TENANT),
+    chat(Verb::Post, "/v1/worker/claim", WORKER),
+    chat(Verb::Post, "/v1/worker/renew", WORKER),
+    chat(Verb::Post, "/v1/worker/runs/{runId}/context", WORKER),
+    chat(Verb::Post, "/v1/worker/runs/{runId}/events", WORKER),
+    chat(Verb::Post, "/v1/worker/runs/{runId}/complete", WORKER),
+    chat(Verb::Post, "/v1/worker/runs/{runId}/fail", WORKER),
+    chat(Verb::Post, "/v1/worker/runs/{runId}/release", WORKER),
+    admin(Verb::Get, "/v1/pools", POOL_READERS),
+    admin(
+        Verb::Put,
+        "/v1/pools/{poolId}/descriptors/{epoch}",
+        POOL_CONTROLLER,
+    ),
+    admin(Verb::Post, "/v1/pools/{poolId}/epoch", POOL_CONTROLLER),
+    admin(Verb::Post, "/v1/admin/tenants", PLATFORM),
+    admin(Verb::Get, "/v1/admin/tenants", PLATFORM),
+    admin(Verb::Get, "/v1/admin/tenants/{tenant}", ADMINISTRATORS),
+    admin(Verb::Post, "/v1/admin/tenants/{tenant}/state", PLATFORM),
+    admin(
+        Verb::Get,
+        "/v1/admin/tenants/{tenant}/limits",
+        ADMINISTRATORS,
+    ),
+    admin(Verb::Post, "/v1/admin/keys", ADMINISTRATORS),
+    admin(Verb::Get, "/v1/admin/keys", ADMINISTRATORS),
+    admin(Verb::Delete, "/v1/admin/keys/{keyId}", ADMINISTRATORS),
+    admin(Verb::Put, "/v1/admin/providers/{name}", PLATFORM),
+    admin(Verb::Get, "/v1/admin/providers", PLATFORM),
+    admin(Verb::Delete, "/v1/admin/providers/{name}", PLATFORM),
+    admin(Verb::Put, "/v1/admin/models/{name}", PLATFORM),
+    admin(Verb::Get, "/v1/admin/models", PLATFORM),
+    admin(Verb::Delete, "/v1/admin/models/{name}", PLATFORM),
+    admin(Verb::Put, "/v1/admin/tool-servers/{name}", PLATFORM),
+    admin(Verb::Get, "/v1/admin/tool-servers", PLATFORM),
+    admin(Verb::Delete, "/v1/admin/tool-servers/{name}", PLATFORM),
+    admin(Verb::Get, "/v1/admin/audit", ADMINISTRATORS),
+    admin(Verb::Get, "/v1/admin/revisions", PLATFORM),
+    admin(Verb::Get, "/v1/admin/instances", PLATFORM),
+    admin(Verb::Get, "/v1/admin/recovery", PLATFORM),
+];
+
+/// The route of a method and a path as it was registered.
+pub fn find(verb: Verb, path: &str) -> Option<&'static Route> {
+    ROUTES
+        .iter()
+        .find(|route| route.verb == verb && route.path == path)
+}
+
+/// The methods that a path has, for the header `Allow`.
+pub fn allowed(path: &str) -> String {
+    let mut verbs: Vec<&str> = Vec::new();
+    for route in ROUTES.iter().filter(|route| route.path == path) {
+        verbs.push(route.verb.as_str());
+        if route.verb == Verb::Get {
+            verbs.push("HEAD");
+        }
+    }
+    verbs.join(", ")
+}
