@@ -12,7 +12,9 @@ use moka::future::Cache;
 use tidegate_model::{InstanceId, RunId, TenantId, digest::Digest};
 use tidegate_store::{Store, attempts::LeaseKey};
 
-use crate::{claims::Claims, events::EventHub, settings::Settings};
+use crate::{
+    claims::Claims, events::EventHub, platform::Platform, secrets::Keyring, settings::Settings,
+};
 
 /// The most leases whose place is remembered.
 const LEASE_KEYS_MAX: u64 = 200_000;
@@ -30,6 +32,8 @@ pub struct EngineParts {
     pub instance: InstanceId,
     /// Keys the digests of bodies, the same for all instances.
     pub digest_key: [u8; 32],
+    /// Opens secrets at rest.
+    pub keyring: Keyring,
 }
 
 /// The use cases' context; a cheap handle.
@@ -40,6 +44,7 @@ pub struct Engine(Arc<Inner>);
 struct Inner {
     parts: EngineParts,
     claims: Claims,
+    platform: Platform,
     /// Where leases stand: immutable while they are open. Keyed by run, which is unique over all tenants.
     lease_keys: Cache<RunId, LeaseKey>,
     /// Classes by tenant and digest: never change.
@@ -54,6 +59,7 @@ impl Engine {
         let view_age = Duration::from_millis(u64::from(parts.settings.view_age_ms));
         Self(Arc::new(Inner {
             claims: Claims::new(view_age),
+            platform: Platform::new(&parts.settings, parts.keyring.clone()),
             lease_keys: Cache::new(LEASE_KEYS_MAX),
             classes: Cache::new(CLASSES_MAX),
             events: EventHub::default(),
@@ -90,6 +96,11 @@ impl Engine {
     /// The streams of runs' events on this instance.
     pub fn events(&self) -> &EventHub {
         &self.0.events
+    }
+
+    /// What this instance keeps of the platform.
+    pub fn platform(&self) -> &Platform {
+        &self.0.platform
     }
 
     pub(crate) fn lease_keys(&self) -> &Cache<RunId, LeaseKey> {

@@ -6,19 +6,38 @@
 //! Invariants: no function that acts for an attempt takes a run id without its fence; the tenant of a caller comes from
 //! its key; what is remembered in memory is either immutable or dropped by the config bus.
 
+pub mod auth;
+pub mod cache;
+pub mod catalog;
+mod checks;
 pub mod claims;
 pub mod clock;
+pub mod cluster;
+pub mod config_bus;
 pub mod context;
 pub mod conversations;
 pub mod digests;
 pub mod error;
 pub mod events;
+pub mod instances;
+pub mod keys;
+pub mod lanes;
 pub mod leases;
+pub mod me;
+pub mod ops;
+pub mod platform;
+pub mod pools;
 pub mod principal;
+pub mod ready;
+pub mod redis_link;
 pub mod runs;
+pub mod secrets;
 pub mod settings;
+mod start;
+pub mod tenants;
 pub mod worker;
 
 pub use context::{Engine, EngineParts};
 pub use error::{Error, Refusal};
 pub use principal::Principal;
+pub use start::StartError;

@@ -43,7 +43,7 @@ pub enum MoveEpoch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivePool {
     /// The pool.
-    pub pool: PoolId,
+    pub pool_id: PoolId,
     /// The epoch in force.
     pub epoch: i64,
     /// What it offers.
@@ -117,7 +117,7 @@ impl Store {
             .map(|row| {
                 let descriptor = serde_json::from_value::<CapabilityDescriptor>(row.body);
                 Ok(ActivePool {
-                    pool: stored(&row.pool_id, "pools.pool_id")?,
+                    pool_id: stored(&row.pool_id, "pools.pool_id")?,
                     epoch: row.epoch,
                     capabilities: descriptor.map(|d| d.capabilities).unwrap_or_default(),
                 })

@@ -68,6 +68,8 @@ settings! {
     enc_key_previous: Option<SecretString> = None, "CONFIG_ENC_KEY_PREVIOUS", "encKeyPrevious", Cluster, secret, Rule::EncryptionKey;
     /// Redis for counts that all instances share; without it each instance counts for itself.
     rate_limit_redis_url: Option<SecretString> = None, "RATE_LIMIT_REDIS_URL", "rateLimitRedisUrl", Cluster, secret, Rule::RedisUrl;
+    /// PEM file with the certificate authorities that Redis may use (rediss://); those of the system unless set.
+    rate_limit_redis_ca: Option<PathBuf> = None, "RATE_LIMIT_REDIS_CA", "rateLimitRedisCa", Instance, plain, Rule::None;
 
     /// What this process does: chat (tenants' traffic, runs), admin (administration).
     roles: Roles = Roles::ALL, "TIDEGATE_ROLES", "roles", Instance, plain, Rule::Roles;

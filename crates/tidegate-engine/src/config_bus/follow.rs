@@ -1,0 +1,67 @@
+//! Following the log of revisions.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{Engine, Error};
+
+/// Revisions that are read one by one; behind more than these, everything is dropped at once.
+const STEP: i64 = 500;
+
+/// Looks at the log when told to, and every `config_poll_ms` in any case, until stopped.
+pub async fn run(engine: Engine, stop: CancellationToken) {
+    let poll = Duration::from_millis(u64::from(engine.settings().config_poll_ms));
+    let mut failing = false;
+    loop {
+        match catch_up(&engine).await {
+            Ok(_) => failing = false,
+            Err(error) => {
+                if !failing {
+                    tracing::warn!(%error, "the config log cannot be read; what is in memory is served until its time is over");
+                }
+                failing = true;
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = engine.platform().bus.look.notified() => {}
+            () = tokio::time::sleep(poll) => {}
+        }
+    }
+}
+
+/// Brings this instance to the end of the log; the revision it serves then.
+pub(crate) async fn catch_up(engine: &Engine) -> Result<i64, Error> {
+    let bus = &engine.platform().bus;
+    let store = engine.store();
+    let served = bus.served();
+    let last = store.last_revision().await?;
+    if last == served {
+        return Ok(served);
+    }
+    let caches = &engine.platform().caches;
+    let behind = last - served;
+    if (1..=STEP).contains(&behind) {
+        for revision in store.revisions_after(served, STEP).await? {
+            if revision.revision <= last {
+                caches.drop_for(revision.kind);
+            }
+        }
+    } else {
+        // Far behind, or ahead of a log that was restored from an older state.
+        caches.drop_for(None);
+    }
+    bus.serve(last);
+    // A pool or a tenant may be able to do now what it could not before.
+    engine.claims().wake();
+    store
+        .publish_served(engine.instance(), last, dead_after_ms(engine))
+        .await?;
+    Ok(last)
+}
+
+/// An instance that was not seen for this long does not count any more.
+pub(crate) fn dead_after_ms(engine: &Engine) -> i64 {
+    i64::from(engine.settings().instance_heartbeat_ms).saturating_mul(5)
+}

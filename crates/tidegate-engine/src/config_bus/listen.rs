@@ -1,0 +1,115 @@
+//! The listener, and the test that it hears (O-23): behind a pooler in transaction mode, or on a standby, LISTEN
+//! succeeds or fails quietly and nothing ever arrives. So the instance sends itself a beat through an ordinary
+//! connection and demands to hear it.
+
+use std::time::Duration;
+
+use tidegate_store::notify::{Listener, Notification};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::CHANNEL;
+use crate::{Engine, Error, clock};
+
+/// The first beat after a connection must be heard within this.
+const FIRST_BEAT: Duration = Duration::from_secs(2);
+/// Instances that lost their listener together do not come back together.
+const RECONNECT_SPREAD: Duration = Duration::from_secs(1);
+
+/// Listens until stopped, connecting again whenever nothing is heard.
+pub async fn run(engine: Engine, stop: CancellationToken) {
+    let mut told = false;
+    loop {
+        let ended = tokio::select! {
+            () = stop.cancelled() => return,
+            ended = session(&engine, &mut told) => ended,
+        };
+        engine.platform().bus.set_listening(false);
+        if !told {
+            told = true;
+            warn(&engine, &ended);
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(RECONNECT_SPREAD.mul_f64(clock::jitter())) => {}
+        }
+    }
+}
+
+/// Why a session ended.
+enum Ended {
+    /// The connection could not be made, or broke.
+    Broken(Error),
+    /// It stands, but what is sent does not arrive.
+    Silent,
+}
+
+fn warn(engine: &Engine, ended: &Ended) {
+    let cause = match ended {
+        Ended::Broken(error) => error.to_string(),
+        Ended::Silent => "a test notification did not come back".to_owned(),
+    };
+    metrics::counter!("tidegate_config_listener_losses_total").increment(1);
+    tracing::warn!(
+        cause,
+        poll_ms = engine.settings().config_poll_ms,
+        "notifications of the database do not arrive here; config changes and queued runs are found by polling: \
+         connect CONFIG_DB_URL to the primary directly, not through a pooler in transaction mode"
+    );
+}
+
+/// The channel that only this instance listens on.
+fn own_channel(engine: &Engine) -> String {
+    format!("tidegate_beat_{}", engine.instance().as_uuid().simple())
+}
+
+async fn session(engine: &Engine, told: &mut bool) -> Ended {
+    let own = own_channel(engine);
+    let mut listener = match engine.store().listen(&[CHANNEL, &own]).await {
+        Ok(listener) => listener,
+        Err(error) => return Ended::Broken(error.into()),
+    };
+    // Listening now; whatever was changed before is read anew after this line.
+    engine.platform().caches.drop_for(None);
+    engine.platform().bus.look_now();
+    match hear(engine, &own, &mut listener, told).await {
+        Ok(()) => Ended::Silent,
+        Err(error) => Ended::Broken(error),
+    }
+}
+
+/// Hears until the beats stay away.
+async fn hear(
+    engine: &Engine,
+    own: &str,
+    listener: &mut Listener,
+    told: &mut bool,
+) -> Result<(), Error> {
+    let settings = engine.settings();
+    let every = Duration::from_millis(u64::from(settings.listener_heartbeat_ms));
+    let dead_after = Duration::from_millis(u64::from(settings.listener_dead_ms));
+    let bus = &engine.platform().bus;
+    let mut beat = 0;
+    let mut next_beat = Instant::now();
+    let mut dead_at = Instant::now() + FIRST_BEAT.min(dead_after);
+    loop {
+        tokio::select! {
+            heard = listener.next() => match heard? {
+                Notification { channel, .. } if channel == own => {
+                    dead_at = Instant::now() + dead_after;
+                    if !bus.set_listening(true) && *told {
+                        *told = false;
+                        tracing::info!("notifications of the database arrive again");
+                    }
+                }
+                _ => bus.look_now(),
+            },
+            () = tokio::time::sleep_until(next_beat) => {
+                beat += 1;
+                next_beat += every;
+                engine.store().notify_listener(own, beat).await?;
+            }
+            () = tokio::time::sleep_until(dead_at) => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! This process among the others.
+
+pub mod heartbeat;

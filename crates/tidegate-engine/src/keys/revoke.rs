@@ -1,0 +1,19 @@
+//! Revoking a key: in force here with the commit, elsewhere within the config bus's delay (R2.1, R17).
+
+use tidegate_model::{ConfigKind, KeyId, api::KeyView, principal::Role};
+
+use crate::{Engine, Error, Principal};
+
+/// Revokes a key; doing so twice changes nothing.
+pub async fn revoke(engine: &Engine, principal: &Principal, key: KeyId) -> Result<KeyView, Error> {
+    principal.require_role(&[Role::SuperAdmin, Role::TenantAdmin])?;
+    let author = principal.author();
+    let written = if principal.role == Role::SuperAdmin {
+        engine.store().revoke_key(key, &author).await?
+    } else {
+        let tenant = engine.store().tenant(principal.require_tenant()?);
+        tenant.revoke_key(key, &author).await?
+    };
+    let written = written.ok_or_else(|| Error::not_found("key"))?;
+    Ok(engine.written(ConfigKind::Key, written).await)
+}

@@ -1,0 +1,52 @@
+//! What a caller sees of itself (R2.6).
+
+use tidegate_model::{
+    Code,
+    api::{BucketUsage, LimitsView, MeView, UsageView},
+    principal::Role,
+};
+
+use crate::{Engine, Error, Principal, tenants};
+
+/// The key that was used. Any key may ask.
+pub fn me(principal: &Principal) -> MeView {
+    MeView {
+        key_id: principal.key_id,
+        role: principal.role,
+        tenant: principal.tenant.clone(),
+        pool: principal.pool.clone(),
+        user: principal.user.clone(),
+        scopes: principal.scopes.clone(),
+        expires_at: principal.expires_at,
+    }
+}
+
+/// The limits of the caller's tenant.
+pub fn limits(engine: &Engine, principal: &Principal) -> Result<LimitsView, Error> {
+    let tenant = principal.require_tenant()?;
+    Ok(tenants::limits::effective(engine.settings(), tenant))
+}
+
+/// What the caller's tenant has queued and running now.
+pub async fn usage(engine: &Engine, principal: &Principal) -> Result<UsageView, Error> {
+    let tenant = principal.require_tenant()?;
+    if principal.role == Role::Coordinator {
+        return Err(Error::refused(
+            Code::Forbidden,
+            "this needs a key of role tenant_admin or member",
+        ));
+    }
+    let counts = engine.store().tenant(tenant).usage().await?;
+    Ok(UsageView {
+        tenant: tenant.clone(),
+        buckets: counts
+            .into_iter()
+            .map(|count| BucketUsage {
+                bucket: count.bucket,
+                queued: count.queued,
+                running: count.running,
+                cap: tenants::limits::cap(engine.settings(), count.bucket),
+            })
+            .collect(),
+    })
+}

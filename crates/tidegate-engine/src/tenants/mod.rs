@@ -1,0 +1,14 @@
+//! Tenants (R2.6): one verb per file.
+
+mod create;
+pub mod erasure;
+mod get;
+pub mod limits;
+mod list;
+mod set_state;
+
+pub use create::create;
+pub use get::get;
+pub use limits::limits;
+pub use list::list;
+pub use set_state::set_state;
