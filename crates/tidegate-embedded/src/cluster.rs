@@ -16,7 +16,7 @@ use crate::binaries::{Binaries, Search};
 use crate::error::{AtPath, EmbeddedError};
 use crate::initialise::{self, SUPERUSER};
 use crate::layout::Layout;
-use crate::options::{Listen, Options};
+use crate::options::{Listen, Options, Primary};
 use crate::strays;
 use crate::supervisor::{Order, Reply, Supervisor};
 
@@ -130,6 +130,24 @@ impl Cluster {
         self.admin("drop a database", sql).await
     }
 
+    /// Options for a hot standby in `dir` that follows this cluster, for tests of promotion. Both
+    /// must run under the same account.
+    pub fn standby_options(&self, dir: impl Into<PathBuf>) -> Options {
+        let mut options = Options::throwaway(dir);
+        options.standby_of = Some(Primary {
+            socket_dir: self.facts.socket_dir.clone(),
+            port: self.facts.port,
+            password: self.facts.password.clone(),
+        });
+        options
+    }
+
+    /// Makes a standby a primary of its own, on a new timeline, and waits until it is.
+    pub async fn promote(&self) -> Result<(), EmbeddedError> {
+        self.admin("promote a standby", "SELECT pg_promote()".into())
+            .await
+    }
+
     async fn admin(&self, what: &'static str, sql: String) -> Result<(), EmbeddedError> {
         let failed = |source| EmbeddedError::Sql { what, source };
         let options = PgConnectOptions::new_without_pgpass()
@@ -236,7 +254,7 @@ fn launch(options: Options) -> Result<(Supervisor, Facts), EmbeddedError> {
         });
     }
     let binaries = Search::from_env(options.bin_dir.clone()).find(&account, data_major)?;
-    initialise::ensure(&layout, &binaries, &account, options.durability)?;
+    initialise::ensure(&layout, &binaries, &account, &options)?;
     let password = std::fs::read_to_string(layout.password()).at("read", layout.password())?;
 
     let (fixed, attempts) = match options.listen {

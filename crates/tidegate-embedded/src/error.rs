@@ -72,9 +72,9 @@ pub enum EmbeddedError {
         /// The name as given.
         name: String,
     },
-    /// `initdb` failed.
-    #[error("initdb could not make a cluster in {}: {output}", dir.display())]
-    Initdb {
+    /// `initdb` or `pg_basebackup` failed.
+    #[error("no cluster could be made in {}: {output}", dir.display())]
+    NotMade {
         /// The cluster directory.
         dir: PathBuf,
         /// The end of its output.

@@ -1,21 +1,19 @@
-//! Making a cluster with `initdb`, all or nothing.
+//! Making a cluster, with `initdb` or as a copy of another, all or nothing.
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::account::Account;
 use crate::binaries::Binaries;
 use crate::error::{AtPath, EmbeddedError};
 use crate::layout::{Layout, write_private};
-use crate::options::Durability;
+use crate::options::{Durability, Options, Primary};
 use crate::tied::{self, Farewell};
 
 /// Name of the role that owns everything in the cluster.
 pub(crate) const SUPERUSER: &str = "tidegate";
 const PASSWORD_BYTES: usize = 24;
-/// How much of initdb's output an error shows.
-const OUTPUT_CHARS: usize = 1_500;
 
 /// Makes `data/` if there is none. It is made aside and renamed, so that an interrupted attempt
 /// leaves nothing that looks like data.
@@ -23,32 +21,38 @@ pub(crate) fn ensure(
     layout: &Layout,
     binaries: &Binaries,
     account: &Account,
-    durability: Durability,
+    options: &Options,
 ) -> Result<(), EmbeddedError> {
     layout.wipe(false)?;
     if layout.data_major()?.is_some() {
         return Ok(());
     }
     let aside = layout.private_dir(&format!("init-{}", std::process::id()), account)?;
-    let password = new_password()?;
-    let password_file = aside.join("password");
-    write_private(&password_file, &password)?;
-    account.own(&password_file)?;
     let data = aside.join("data");
-    run_initdb(&data, &password_file, layout, binaries, account, durability)?;
+    let password = if let Some(primary) = &options.standby_of {
+        let command = base_backup(primary, &data, binaries);
+        run(command, layout, account)?;
+        primary.password.clone()
+    } else {
+        let password = new_password()?;
+        let password_file = aside.join("password");
+        write_private(&password_file, &password)?;
+        account.own(&password_file)?;
+        let command = initdb(&data, &password_file, binaries, options.durability);
+        run(command, layout, account)?;
+        password
+    };
     write_private(&layout.password(), &password)?;
     fs::rename(&data, layout.data()).at("rename", &data)?;
     fs::remove_dir_all(&aside).at("remove", &aside)
 }
 
-fn run_initdb(
+fn initdb(
     data: &Path,
     password_file: &Path,
-    layout: &Layout,
     binaries: &Binaries,
-    account: &Account,
     durability: Durability,
-) -> Result<(), EmbeddedError> {
+) -> Command {
     let mut command = tied::command(binaries.program("initdb"), Farewell::Kill);
     command
         .arg("-D")
@@ -63,6 +67,25 @@ fn run_initdb(
     if durability == Durability::Throwaway {
         command.arg("--no-sync");
     }
+    command
+}
+
+/// A copy of the primary that will follow it.
+fn base_backup(primary: &Primary, data: &Path, binaries: &Binaries) -> Command {
+    let mut command = tied::command(binaries.program("pg_basebackup"), Farewell::Kill);
+    command
+        .arg("-D")
+        .arg(data)
+        .arg("-h")
+        .arg(&primary.socket_dir)
+        .args(["-p", &primary.port.to_string(), "-U", SUPERUSER])
+        .args(["--write-recovery-conf", "--wal-method=stream"])
+        .args(["--checkpoint=fast", "--no-sync", "--no-password"]);
+    command
+}
+
+/// Runs it under the account; its output goes to the log and, on failure, into the error.
+fn run(mut command: Command, layout: &Layout, account: &Account) -> Result<(), EmbeddedError> {
     let log = layout.open_log()?;
     let log_copy = log.try_clone().at("open", layout.log())?;
     command
@@ -72,7 +95,7 @@ fn run_initdb(
         .stderr(Stdio::from(log_copy));
     account.apply(&mut command);
     let system = |source| EmbeddedError::System {
-        what: "run initdb",
+        what: "run the program that makes a cluster",
         source,
     };
     let mut child = tied::spawn(command, Farewell::Kill).map_err(system)?;
@@ -80,12 +103,9 @@ fn run_initdb(
     if status.success() {
         return Ok(());
     }
-    let output = layout.log_tail();
-    let start = output.len().saturating_sub(OUTPUT_CHARS);
-    let start = output.ceil_char_boundary(start);
-    Err(EmbeddedError::Initdb {
+    Err(EmbeddedError::NotMade {
         dir: layout.root().to_owned(),
-        output: output[start..].to_owned(),
+        output: layout.log_tail(),
     })
 }
 

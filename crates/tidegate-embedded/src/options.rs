@@ -26,6 +26,20 @@ pub enum Durability {
     Throwaway,
 }
 
+/// The cluster that a standby follows.
+#[derive(Clone)]
+pub(crate) struct Primary {
+    pub(crate) socket_dir: PathBuf,
+    pub(crate) port: u16,
+    pub(crate) password: String,
+}
+
+impl std::fmt::Debug for Primary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Primary({})", self.socket_dir.display())
+    }
+}
+
 /// How to start a cluster. [`Options::new`] gives what `tidegate dev` wants.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -43,6 +57,8 @@ pub struct Options {
     pub durability: Durability,
     /// Server settings on top of ours (`max_connections`, …), later ones win.
     pub settings: Vec<(String, String)>,
+    /// Made by [`crate::Cluster::standby_options`].
+    pub(crate) standby_of: Option<Primary>,
     /// Start PostgreSQL again when it ends without being asked to.
     pub revive: bool,
     /// How long a start may take, crash recovery included.
@@ -64,6 +80,7 @@ impl Options {
             listen: Listen::Socket,
             durability: Durability::Safe,
             settings: Vec::new(),
+            standby_of: None,
             revive: true,
             start_timeout: Duration::from_mins(1),
             stop_timeout: Duration::from_secs(20),

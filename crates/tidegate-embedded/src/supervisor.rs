@@ -319,5 +319,6 @@ fn is_ready(data: &Path, pid: u32) -> bool {
     let same = lines
         .next()
         .is_some_and(|line| line.trim() == pid.to_string());
-    same && lines.nth(6).is_some_and(|state| state.trim() == "ready")
+    let state = lines.nth(6).map(str::trim);
+    same && matches!(state, Some("ready" | "standby"))
 }

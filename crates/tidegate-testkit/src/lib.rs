@@ -21,6 +21,7 @@
 pub mod pg;
 pub mod proc;
 pub mod proxy;
+mod recovery;
 pub mod redis;
 pub mod scratch;
 pub mod tls;

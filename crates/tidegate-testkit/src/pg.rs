@@ -39,11 +39,11 @@ impl TestCluster {
     /// A server of one's own, for a test that stops it, or that needs other options.
     pub async fn start(adjust: impl FnOnce(Options) -> Options) -> Arc<Self> {
         let dir = scratch::directory("pg").join("pg");
-        let options = Options::throwaway(dir)
-            .setting("max_connections", "400")
-            .setting("shared_buffers", "64MB")
-            .setting("max_wal_size", "4GB");
-        let cluster = Cluster::start(adjust(options)).await;
+        Self::launch(adjust(tuned(Options::throwaway(dir)))).await
+    }
+
+    pub(crate) async fn launch(options: Options) -> Arc<Self> {
+        let cluster = Cluster::start(options).await;
         Arc::new(Self {
             cluster: cluster.unwrap_or_else(|error| panic!("no test database: {error}")),
             templates: Mutex::default(),
@@ -126,6 +126,14 @@ impl TestCluster {
     }
 }
 
+/// Room for many pools, and no checkpoints in the middle of a test.
+pub(crate) fn tuned(options: Options) -> Options {
+    options
+        .setting("max_connections", "400")
+        .setting("shared_buffers", "64MB")
+        .setting("max_wal_size", "4GB")
+}
+
 /// A database of one test, dropped with this handle.
 #[derive(Debug)]
 pub struct TestDb {
@@ -145,7 +153,8 @@ impl TestDb {
         TestCluster::shared().await.empty_db().await
     }
 
-    fn open(cluster: &Arc<TestCluster>, name: String) -> Self {
+    /// The handle of a database that is there.
+    pub(crate) fn open(cluster: &Arc<TestCluster>, name: String) -> Self {
         Self {
             pool: pool(&cluster.cluster.url(&name)),
             name,

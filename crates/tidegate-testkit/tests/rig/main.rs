@@ -5,4 +5,5 @@
 mod databases;
 mod processes;
 mod proxies;
+mod recovered;
 mod servers;
