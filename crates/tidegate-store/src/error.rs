@@ -43,6 +43,15 @@ impl Error {
         matches!(self, Self::Unavailable(_))
     }
 
+    /// What a failpoint of a test injects: the connection was lost.
+    #[cfg_attr(
+        not(feature = "failpoints"),
+        expect(dead_code, reason = "failpoints are off")
+    )]
+    pub(crate) fn injected() -> Self {
+        Self::Unavailable(sqlx::Error::WorkerCrashed)
+    }
+
     /// Whether the transaction lost against another one and is to be run again.
     pub(crate) fn is_serialization(&self) -> bool {
         let (Self::Database(source) | Self::Unavailable(source) | Self::Refused { source, .. }) =

@@ -166,10 +166,10 @@ async fn close(
             stop_to_release_ms: lease.stop_to_release_ms,
         });
     }
-    fail::fail_point!("close_before_write");
+    fail::fail_point!("close_before_write", |_| Err(Error::injected()));
     batch.write(tx, queue_max_age_ms).await?;
     end_turns(tx, &turns, queue_max_age_ms).await?;
-    fail::fail_point!("close_before_commit");
+    fail::fail_point!("close_before_commit", |_| Err(Error::injected()));
     Ok(closed)
 }
 

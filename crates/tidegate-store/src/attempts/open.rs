@@ -320,7 +320,7 @@ impl Fleet {
                     if candidates.is_empty() {
                         return Ok(Vec::new());
                     }
-                    fail::fail_point!("open_background_between");
+                    fail::fail_point!("open_background_between", |_| Err(Error::injected()));
                     let runs: Vec<Uuid> = candidates.iter().map(|c| c.run_id).collect();
                     let tenants: Vec<String> = candidates.iter().map(|c| c.tenant.clone()).collect();
                     let caps: Vec<i32> = candidates.iter().map(|c| c.cap).collect();
@@ -366,6 +366,7 @@ impl Fleet {
                     )
                     .fetch_all(&mut *tx)
                     .await?;
+                    fail::fail_point!("open_background_before_commit", |_| Err(Error::injected()));
                     rows.into_iter().map(OpenedLease::try_from).collect()
                 })
             })

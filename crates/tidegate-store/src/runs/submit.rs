@@ -157,12 +157,13 @@ async fn submit(tx: &mut PgConnection, tenant: &str, run: &NewRun) -> Result<Sub
             }),
         };
     }
-    fail::fail_point!("submit_before_place");
+    fail::fail_point!("submit_before_place", |_| Err(Error::injected()));
     let busy = turn_no.is_some_and(|turn| turn.busy);
     let place = place(tx, tenant, run, turn_no.map(|turn| turn.number), busy).await?;
     if let Some(turn) = &run.turn {
         say(tx, tenant, turn, run.run_id).await?;
     }
+    fail::fail_point!("submit_before_commit", |_| Err(Error::injected()));
     Ok(Submitted::Accepted(place))
 }
 

@@ -294,3 +294,24 @@ impl World {
         }
     }
 }
+
+impl World {
+    async fn until(&self, what: &str, sql: &'static str, done: impl Fn(i64) -> bool) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !done(self.count(sql).await) {
+            assert!(std::time::Instant::now() < deadline, "never {what}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until no session of the database is inside a transaction.
+    pub async fn until_quiet(&self) {
+        self.until(
+            "quiet",
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+             AND (state LIKE 'idle in transaction%' OR state = 'active') AND backend_type = 'client backend'",
+            |count| count == 0,
+        )
+        .await;
+    }
+}

@@ -1,0 +1,247 @@
+//! Faults between the steps of a transaction: all of it happened, or none (O-05).
+
+#![expect(clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
+
+mod rig;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use sqlx::Connection as _;
+
+use rig::{DAY_MS, World, report_of, tenant};
+use tidegate_model::run::{QuotaBucket, RunKind};
+use tidegate_policy::retry::Report;
+use tidegate_store::attempts::close::Closer;
+
+/// What happens at a failpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The statement fails.
+    Error,
+    /// The task dies.
+    Panic,
+    /// The database ends the session.
+    Terminated,
+    /// The caller goes away while the transaction is open.
+    CallerGone,
+}
+
+const FAULTS: [Fault; 4] = [
+    Fault::Error,
+    Fault::Panic,
+    Fault::Terminated,
+    Fault::CallerGone,
+];
+
+/// Runs `step` with a fault at `point`; the step's own outcome does not matter, only what it left behind.
+///
+/// Nothing here blocks a thread of the runtime for longer than the fault takes: one that is paused may hold the driver that
+/// all the others wait for.
+async fn with_fault<F, T>(world: &World, point: &'static str, fault: Fault, step: F)
+where
+    F: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    let (go, gone) = tokio::sync::oneshot::channel::<()>();
+    let task = tokio::spawn(async move {
+        gone.await.expect("go");
+        step.await
+    });
+    let hit = Arc::new(AtomicBool::new(false));
+    let (seen, caller, url) = (Arc::clone(&hit), task.abort_handle(), world.db.url());
+    match fault {
+        Fault::Error => fail::cfg(point, "1*return"),
+        Fault::Panic => fail::cfg(point, "1*panic"),
+        Fault::Terminated => fail::cfg_callback(point, move || {
+            if !seen.swap(true, Ordering::SeqCst) {
+                terminate_sessions(&url);
+            }
+        }),
+        Fault::CallerGone => fail::cfg_callback(point, move || {
+            seen.store(true, Ordering::SeqCst);
+            caller.abort();
+        }),
+    }
+    .expect("failpoint");
+    go.send(()).expect("task");
+    let _outcome = task.await;
+    fail::remove(point);
+    world.until_quiet().await;
+    if matches!(fault, Fault::Terminated | Fault::CallerGone) {
+        assert!(hit.load(Ordering::SeqCst), "{point} was reached");
+    }
+}
+
+/// Ends every session that stands inside a transaction, from a thread and a connection of its own.
+fn terminate_sessions(url: &str) {
+    let url = url.to_owned();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("runtime");
+        runtime.block_on(async {
+            let mut connection = sqlx::PgConnection::connect(&url).await.expect("connect");
+            sqlx::query(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                 WHERE datname = current_database() AND state = 'idle in transaction'",
+            )
+            .execute(&mut connection)
+            .await
+            .expect("terminate");
+        });
+    })
+    .join()
+    .expect("terminate");
+}
+
+/// O-05, O-06: at each point of a claim and of a close, by each fault: the run is claimable or held, never lost or doubled,
+/// and slots are live leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_step_happens_whole_or_not_at_all() {
+    let _scenario = fail::FailScenario::setup();
+    let acme = tenant("acme");
+    let world = Arc::new(World::new(&["acme"]).await);
+    for point in ["open_background_between", "open_background_before_commit"] {
+        for fault in FAULTS {
+            world.submit(&acme, RunKind::BackgroundWork).await;
+            let (inner, who) = (Arc::clone(&world), acme.clone());
+            with_fault(&world, point, fault, async move {
+                inner
+                    .claim(&who, QuotaBucket::Background, 1, Some(1), 30_000)
+                    .await
+            })
+            .await;
+            world.audit().await;
+            // A caller that went away after the point has its lease, which nobody renews; any other left the run queued.
+            world.expire_leases().await;
+            finish_all(&world).await;
+        }
+    }
+    for point in ["close_before_write", "close_before_commit"] {
+        for fault in FAULTS {
+            world.submit(&acme, RunKind::BackgroundWork).await;
+            let lease = world
+                .claim(&acme, QuotaBucket::Background, 1, Some(1), 30_000)
+                .await
+                .remove(0);
+            let inner = Arc::clone(&world);
+            with_fault(&world, point, fault, async move {
+                inner
+                    .store
+                    .fleet()
+                    .close_attempts(
+                        vec![report_of(&lease, Report::Completed)],
+                        Closer::Holder,
+                        rig::decide(),
+                        DAY_MS,
+                    )
+                    .await
+                    .expect("close")
+            })
+            .await;
+            world.audit().await;
+            world.expire_leases().await;
+            finish_all(&world).await;
+        }
+    }
+    for point in ["submit_before_place", "submit_before_commit"] {
+        for fault in FAULTS {
+            let (inner, who) = (Arc::clone(&world), acme.clone());
+            with_fault(&world, point, fault, async move {
+                inner.submit(&who, RunKind::BackgroundWork).await
+            })
+            .await;
+            world.audit().await;
+            finish_all(&world).await;
+        }
+    }
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM run_ends WHERE state <> 'succeeded'")
+            .await,
+        0
+    );
+}
+
+/// Takes over what is lost and completes all that is there.
+async fn finish_all(world: &World) {
+    let acme = tenant("acme");
+    let fleet = world.store.fleet();
+    for lease in fleet.expired_leases("main", 10).await.expect("expired") {
+        let report = tidegate_store::attempts::close::CloseReport {
+            lease,
+            report: Report::LeaseLost,
+            detail: None,
+            tokens: 0,
+            result: None,
+            messages: Vec::new(),
+        };
+        let closed = fleet
+            .close_attempts(vec![report], Closer::Takeover, rig::decide(), DAY_MS)
+            .await
+            .expect("takeover");
+        assert_eq!(closed.len(), 1);
+    }
+    loop {
+        let leases = world
+            .claim(&acme, QuotaBucket::Background, 5, Some(1), 30_000)
+            .await;
+        let Some(lease) = leases.first() else { break };
+        world.close(lease, Report::Completed, Closer::Holder).await;
+    }
+    for table in ["run_queue", "run_leases", "background_slots", "run_parked"] {
+        let left: i64 =
+            sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {table}")))
+                .fetch_one(world.db.pool())
+                .await
+                .expect("count");
+        assert_eq!(left, 0, "{table}");
+    }
+    world.audit().await;
+}
+
+/// O-29: callers that are cancelled at random moments never leave a connection inside a transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn cancelled_callers_leave_clean_connections() {
+    let _scenario = fail::FailScenario::setup();
+    let acme = tenant("acme");
+    let world = Arc::new(World::new(&["acme"]).await);
+    for round in 0_u64..300 {
+        let (inner, who) = (Arc::clone(&world), acme.clone());
+        let task = tokio::spawn(async move {
+            inner.submit(&who, RunKind::BackgroundWork).await;
+            let leases = inner
+                .claim(&who, QuotaBucket::Background, 1, Some(1), 30_000)
+                .await;
+            for lease in &leases {
+                inner.close(lease, Report::Released, Closer::Holder).await;
+            }
+        });
+        tokio::time::sleep(std::time::Duration::from_micros(round * 37 % 6_000)).await;
+        task.abort();
+        let _outcome = task.await;
+    }
+    world.until_quiet().await;
+    assert_eq!(
+        world
+            .count(
+                "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+                 WHERE a.datname = current_database() AND a.state LIKE 'idle%' AND l.locktype <> 'virtualxid'"
+            )
+            .await,
+        0,
+        "no idle session holds a lock"
+    );
+    world.audit().await;
+    world.expire_leases().await;
+    // Normal traffic goes on.
+    let run = world.submit(&acme, RunKind::BusinessTask).await;
+    let leases = world
+        .claim(&acme, QuotaBucket::Uncounted, 1, None, 30_000)
+        .await;
+    assert_eq!(leases[0].run_id, run);
+}
