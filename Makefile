@@ -32,6 +32,7 @@ check: tidy ## what a commit must pass before its tests: tidy, format, lints, ge
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets --features xtask/database -- -D warnings
 	$(CARGO) xtask sqlx --check
 	$(CARGO) xtask openapi --check
+	$(CARGO) xtask config --check
 
 # The binary comes first: system tests start it.
 unit:
