@@ -34,15 +34,12 @@ check: tidy ## what a commit must pass before its tests: tidy, format, lints, ge
 	$(CARGO) xtask openapi --check
 	$(CARGO) xtask config --check
 
-# The binary comes first: system tests start it.
 unit:
-	$(CARGO) build $(LOCKED) --package tidegate
 	$(CARGO) test $(LOCKED) --workspace
 
 # Tests that kill servers and fill disks run one after the other, in a binary of their own that
 # `cargo test` leaves out (`test = false`).
 chaos: ## kill, freeze, partition; one at a time
-	$(CARGO) build $(LOCKED) --package tidegate
 	$(CARGO) test $(LOCKED) --workspace --test chaos -- --test-threads=1 $(ARGS)
 
 test: setup check unit chaos ## everything that must pass
