@@ -23,6 +23,7 @@ pub mod instances;
 pub mod keys;
 pub mod lanes;
 pub mod leases;
+pub mod loops;
 pub mod me;
 pub mod ops;
 pub mod platform;
