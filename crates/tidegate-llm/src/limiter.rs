@@ -181,7 +181,8 @@ impl ProviderLimiter {
         let gate = state.machine.gate_opens_at(now);
         let moved = gate != state.gate_opens_at;
         state.gate_opens_at = gate;
-        let view = state.machine.view(now);
+        // Still locked: gauges set out of order would show an old state for ever.
+        measure_limiter(&self.provider, state.machine.view(now));
         drop(state);
         for (sender, answer) in decided {
             // A receiver that is gone belongs to a caller that left: its guard gives back what was granted here.
@@ -190,7 +191,6 @@ impl ProviderLimiter {
         if moved {
             self.gate_moved.notify_waiters();
         }
-        measure_limiter(&self.provider, view);
         result
     }
 }

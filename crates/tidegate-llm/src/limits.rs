@@ -20,6 +20,9 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(8);
 pub const RETRY_AFTER_WAITED: Duration = Duration::from_secs(10);
 /// The largest answer read from a provider, in bytes.
 pub const ANSWER_MAX_BYTES: usize = 16 << 20;
+/// The longest line of a stream, in bytes. A line is searched anew with each packet until it ends, so that an endless one
+/// would cost time that grows with its square.
+pub const LINE_MAX_BYTES: usize = 1 << 20;
 /// The largest error body read from a provider, in bytes.
 pub const ERROR_BODY_MAX_BYTES: usize = 64 << 10;
 /// The longest text of a provider's error that is kept, in characters.

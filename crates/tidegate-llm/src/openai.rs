@@ -25,11 +25,13 @@ use crate::{
     chat::{ChatRequest, ChatStream, Delta, Message},
     config::ProviderConfig,
     error::{FaultKind, LlmError, ProviderFault},
-    limits::{ANSWER_MAX_BYTES, ERROR_BODY_MAX_BYTES},
+    limits::{ANSWER_MAX_BYTES, ERROR_BODY_MAX_BYTES, LINE_MAX_BYTES},
     provider::{CallContext, Provider},
     scrub::Scrubber,
 };
 use assemble::Assembler;
+
+const TOO_LARGE: &str = "the answer, or a line of it, is larger than allowed (16 MiB, 1 MiB)";
 
 /// An OpenAI-compatible provider.
 #[derive(Debug)]
@@ -159,12 +161,7 @@ impl OpenAi {
     }
 
     fn streamed_answer(&self, response: Response, request: &ChatRequest) -> ChatStream {
-        let reading = Reading {
-            events: Box::pin(bounded(response.bytes_stream()).eventsource()),
-            assembler: Assembler::new(self.scrubber.clone()),
-            ready: VecDeque::new(),
-            ended: false,
-        };
+        let reading = Reading::new(response.bytes_stream(), self.scrubber.clone());
         let cleaner = Cleaner {
             id: self.id.clone(),
             scrubber: self.scrubber.clone(),
@@ -248,6 +245,18 @@ struct Reading {
 }
 
 impl Reading {
+    fn new(
+        bytes: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
+        scrubber: Scrubber,
+    ) -> Self {
+        Self {
+            events: Box::pin(bounded(bytes).eventsource()),
+            assembler: Assembler::new(scrubber),
+            ready: VecDeque::new(),
+            ended: false,
+        }
+    }
+
     async fn next(&mut self) -> Result<Option<Delta>, ProviderFault> {
         loop {
             if let Some(delta) = self.ready.pop_front() {
@@ -279,9 +288,7 @@ impl Reading {
 fn cut(error: &eventsource_stream::EventStreamError<ReadError>) -> ProviderFault {
     use eventsource_stream::EventStreamError as E;
     match error {
-        E::Transport(ReadError::TooLarge) => {
-            ProviderFault::new(FaultKind::BadAnswer, "the answer is larger than 16 MiB")
-        }
+        E::Transport(ReadError::TooLarge) => ProviderFault::new(FaultKind::BadAnswer, TOO_LARGE),
         E::Transport(ReadError::Connection(cause)) => {
             ProviderFault::new(FaultKind::CutStream, cause)
         }
@@ -301,15 +308,19 @@ enum ReadError {
     TooLarge,
 }
 
-/// Stops reading at the greatest size of an answer: an event that never ends must not fill the memory.
+/// Stops reading at the greatest size of an answer and of a line: what never ends must fill neither memory nor time.
 fn bounded(
     bytes: impl Stream<Item = reqwest::Result<Bytes>> + Send,
 ) -> impl Stream<Item = Result<Bytes, ReadError>> + Send {
-    bytes.scan(0usize, |seen, chunk| {
+    bytes.scan((0usize, 0usize), |(seen, line), chunk| {
         let chunk = match chunk {
             Ok(chunk) => {
                 *seen += chunk.len();
-                if *seen > ANSWER_MAX_BYTES {
+                *line = match chunk.iter().rposition(|byte| *byte == b'\n') {
+                    Some(end) => chunk.len() - end,
+                    None => *line + chunk.len(),
+                };
+                if *seen > ANSWER_MAX_BYTES || *line > LINE_MAX_BYTES {
                     Err(ReadError::TooLarge)
                 } else {
                     Ok(chunk)
@@ -405,44 +416,4 @@ fn authorities(path: &Path) -> Result<Vec<Certificate>, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_address_stands_below_the_base_url() {
-        for (base, expected) in [
-            (
-                "https://api.example/v1",
-                "https://api.example/v1/chat/completions",
-            ),
-            (
-                "https://api.example/v1/",
-                "https://api.example/v1/chat/completions",
-            ),
-            (
-                "http://127.0.0.1:8080",
-                "http://127.0.0.1:8080/chat/completions",
-            ),
-        ] {
-            assert_eq!(chat_url(base).map(String::from).as_deref(), Ok(expected));
-        }
-    }
-
-    #[test]
-    fn a_base_url_that_cannot_be_meant_is_refused_with_the_remedy() {
-        for bad in [
-            "api.example",
-            "ftp://a/v1",
-            "https://user:pw@a/v1",
-            "https://a/v1?key=1",
-            "https://a/v1#x",
-            "",
-        ] {
-            let reason = chat_url(bad).unwrap_err();
-            assert!(
-                reason.contains("base_url") && reason.contains("https://api.example/v1"),
-                "{reason}"
-            );
-        }
-    }
-}
+mod tests;
