@@ -250,14 +250,16 @@ pub fn with_tests(text: &str, tests: &[Test], depth: usize) -> Option<String> {
             by_id.entry(*id).or_default().push(test);
         }
     }
-    let mut block = String::from("\n| number | tests |\n|---|---|\n");
+    let mut block = String::from("\n| number | test |\n|---|---|\n");
     for (id, tests) in by_id {
         let links: BTreeSet<String> = tests
             .iter()
             .map(|test| format!("[`{}`]({}{})", test.name, "../".repeat(depth), test.path))
             .collect();
-        let links: Vec<String> = links.into_iter().collect();
-        let _ = writeln!(block, "| {id} | {} |", links.join("<br>"));
+        // A row per test, so that a new test is a new line and not a change of a long one.
+        for link in links {
+            let _ = writeln!(block, "| {id} | {link} |");
+        }
     }
     block.push('\n');
     replace_block(text, BLOCK_BEGIN, BLOCK_END, &block)

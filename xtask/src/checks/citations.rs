@@ -123,7 +123,7 @@ fn follows(previous: Option<Id>, id: Id) -> bool {
 mod tests_of_citations {
     use super::*;
 
-    const BLOCK: &str = "<!-- tests: written by `cargo xtask docs`, do not edit -->\n\n| number | tests |\n|---|---|\n\n<!-- end of tests -->\n";
+    const BLOCK: &str = "<!-- tests: written by `cargo xtask docs`, do not edit -->\n\n| number | test |\n|---|---|\n\n<!-- end of tests -->\n";
 
     fn run(requirements: &str, code: &str) -> Vec<String> {
         let requirements = format!("{requirements}{BLOCK}");
