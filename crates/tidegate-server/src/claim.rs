@@ -2,7 +2,8 @@
 //!
 //! The engine's claim commits leases; whoever asked may be gone by then. A claim therefore runs in a task of its own,
 //! and its leases travel in a [`Held`], which gives them back wherever it is dropped: before the answer is written,
-//! in a channel nobody reads, or in the body of a response that is never sent. Handing back costs the run no attempt.
+//! in a channel nobody reads, or in the body of a response that is never sent. Handing back costs the run no attempt. What
+//! the connection took and the network lost is beyond this; it comes back when the lease expires.
 
 use std::time::Duration;
 

@@ -127,6 +127,10 @@ fn too_large(max: usize) -> Failure {
 
 /// Reads JSON into `T`; a problem names the path of the field at fault.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    // Every body is an object; the derived readers would also take an array of its fields in their order.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(Failure::invalid("$", "the body must be a JSON object"));
+    }
     nul::refuse(bytes)?;
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -158,7 +162,12 @@ fn json_failure(path: &str, error: &serde_json::Error) -> Failure {
     } else {
         format!("not valid JSON: {what} (line {position})")
     };
-    let field = missing_field(what).map_or_else(|| root(path), |name| join(path, name));
+    let field = match missing_field(what) {
+        Some(name) => join(path, name),
+        // What ends too early is wrong as a whole, however deep the end was.
+        None if error.is_eof() => "$".to_owned(),
+        None => root(path),
+    };
     Failure::invalid(field, detail)
 }
 
@@ -250,6 +259,7 @@ mod tests {
             ),
             (r#"{"capability":"a"} {}"#, Code::InvalidArgument, "$"),
             ("[]", Code::InvalidArgument, "$"),
+            (r#"["chat"]"#, Code::InvalidArgument, "$"),
             (r#"{"capability":"a""#, Code::InvalidArgument, "$"),
             ("", Code::InvalidArgument, "$"),
         ];

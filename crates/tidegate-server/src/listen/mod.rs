@@ -6,4 +6,4 @@ mod tls;
 
 pub use proxies::Proxies;
 pub use serve::{ServeError, ServerParts, serve};
-pub use tls::TlsError;
+pub use tls::{TlsError, load as load_tls};

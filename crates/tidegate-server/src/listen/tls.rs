@@ -34,7 +34,7 @@ pub enum TlsError {
 }
 
 /// Reads both, PEM, and checks that they belong together. The chain begins with the server's own certificate.
-pub(super) fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
+pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = read_chain(cert)
         .map_err(|source| file("TIDEGATE_TLS_CERT", "a certificate", cert, source))?;
     let private = PrivateKeyDer::from_pem_file(key).map_err(|source| {

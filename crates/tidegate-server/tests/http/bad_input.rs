@@ -1,0 +1,293 @@
+//! Bad input, one table: each is refused with a code and the field, and nothing is half done.
+
+use chrono::{TimeDelta, Utc};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tidegate_model::{Code, principal::Role};
+
+use crate::rig::{Answer, Rig, answer};
+
+/// How many runs the tenant of a key has.
+async fn runs(rig: &Rig, key: &str) -> usize {
+    rig.get("/v1/runs", key).await.json()["items"]
+        .as_array()
+        .unwrap()
+        .len()
+}
+
+async fn raw(
+    rig: &Rig,
+    key: &str,
+    path: &str,
+    media: &str,
+    body: impl Into<reqwest::Body>,
+) -> Answer {
+    let request = rig.request("POST", path).bearer_auth(key);
+    answer(request.header("content-type", media).body(body)).await
+}
+
+#[tokio::test]
+async fn malformed_bodies_are_refused_by_field() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let past = (Utc::now() - TimeDelta::seconds(1)).to_rfc3339();
+    let far = "9999-12-31T23:59:59Z";
+    let run = |fields: Value| {
+        let mut body = json!({"capability": "chat"});
+        body.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        body
+    };
+    let cases = [
+        (json!({}), "INVALID_ARGUMENT capability"),
+        (json!([]), "INVALID_ARGUMENT $"),
+        (
+            json!({"capability": "Chat!"}),
+            "INVALID_ARGUMENT capability",
+        ),
+        (
+            run(json!({"kind": "background_work.v1"})),
+            "UNKNOWN_FIELD kind",
+        ),
+        (
+            run(json!({"quotaBucket": "uncounted"})),
+            "UNKNOWN_FIELD quotaBucket",
+        ),
+        (run(json!({"tenant": "globex"})), "UNKNOWN_FIELD tenant"),
+        (
+            run(json!({"budget": {"tokens": -1}})),
+            "INVALID_ARGUMENT budget.tokens",
+        ),
+        (
+            run(json!({"budget": {"credits": 1}})),
+            "UNKNOWN_FIELD budget.credits",
+        ),
+        (
+            run(json!({"budget": {"tokens": 1e30}})),
+            "INVALID_ARGUMENT budget.tokens",
+        ),
+        (
+            run(json!({"maxAttempts": 0})),
+            "INVALID_ARGUMENT maxAttempts",
+        ),
+        (
+            run(json!({"maxAttempts": 1_000_000})),
+            "INVALID_ARGUMENT maxAttempts",
+        ),
+        (
+            run(json!({"maxAttempts": "5"})),
+            "INVALID_ARGUMENT maxAttempts",
+        ),
+        (
+            run(json!({"priority": 100_000})),
+            "INVALID_ARGUMENT priority",
+        ),
+        (run(json!({"deadline": past})), "INVALID_ARGUMENT deadline"),
+        (run(json!({"deadline": far})), "INVALID_ARGUMENT deadline"),
+        (
+            run(json!({"deadline": "soon"})),
+            "INVALID_ARGUMENT deadline",
+        ),
+        (run(json!({"runAt": far})), "INVALID_ARGUMENT runAt"),
+        (
+            run(json!({"serviceClass": "gold"})),
+            "INVALID_ARGUMENT serviceClass",
+        ),
+        (
+            run(json!({"input": {"a": ["\0"]}})),
+            "INVALID_ARGUMENT input.a[0]",
+        ),
+    ];
+    for (body, expected) in cases {
+        let answer = rig.post("/v1/runs", &acme, body.clone()).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body} {answer:?}");
+        assert_eq!(answer.refusal(), expected, "{body}");
+    }
+    assert_eq!(runs(&rig, &acme).await, 0);
+}
+
+#[tokio::test]
+async fn what_is_no_json_or_too_much_of_it_is_refused() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let json = "application/json";
+    for text in [
+        "",
+        "{",
+        "{\"capability\":\"chat\"}x",
+        "\u{0}",
+        "[[[[",
+        "nul",
+    ] {
+        let answer = raw(&rig, &acme, "/v1/runs", json, text).await;
+        assert_eq!(answer.refusal(), "INVALID_ARGUMENT $", "{text:?}");
+    }
+    let deep = format!(
+        "{{\"capability\":\"chat\",\"input\":{}{}}}",
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    assert_eq!(
+        raw(&rig, &acme, "/v1/runs", json, deep)
+            .await
+            .problem()
+            .code,
+        Code::InvalidArgument
+    );
+    let bytes = vec![b'{', b'"', 0xff, b'"', b'}'];
+    assert_eq!(
+        raw(&rig, &acme, "/v1/runs", json, bytes)
+            .await
+            .problem()
+            .code,
+        Code::InvalidArgument
+    );
+    for media in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/jsonx",
+    ] {
+        let answer = raw(&rig, &acme, "/v1/runs", media, "{}").await;
+        assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        assert_eq!(answer.refusal(), "UNSUPPORTED_MEDIA_TYPE content-type");
+    }
+    let large = format!(
+        "{{\"capability\":\"chat\",\"input\":\"{}\"}}",
+        "a".repeat(1 << 20)
+    );
+    let answer = raw(&rig, &acme, "/v1/runs", json, large.clone()).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(answer.problem().code, Code::PayloadTooLarge);
+    // Without a length that could be refused at once.
+    let pieces: Vec<Result<_, std::io::Error>> = large
+        .as_bytes()
+        .chunks(4096)
+        .map(|piece| Ok(piece.to_vec()))
+        .collect();
+    let body = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
+    let answer = raw(&rig, &acme, "/v1/runs", json, body).await;
+    assert_eq!(answer.problem().code, Code::PayloadTooLarge);
+    assert_eq!(runs(&rig, &acme).await, 0);
+}
+
+#[tokio::test]
+async fn bad_parameters_and_headers_are_refused_by_name() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let run = rig.submit(&acme).await;
+    let cases = [
+        ("/v1/runs/run_1", "INVALID_ARGUMENT runId"),
+        ("/v1/runs/conv_0193", "INVALID_ARGUMENT runId"),
+        (
+            "/v1/conversations/x/messages",
+            "INVALID_ARGUMENT conversationId",
+        ),
+        ("/v1/runs?limit=0", "INVALID_ARGUMENT limit"),
+        ("/v1/runs?limit=100000", "INVALID_ARGUMENT limit"),
+        ("/v1/runs?limit=ten", "INVALID_ARGUMENT limit"),
+        ("/v1/runs?cursor=garbage", "INVALID_ARGUMENT cursor"),
+        ("/v1/runs?cursor=%00", "INVALID_ARGUMENT query"),
+        ("/v1/runs?state=flying", "INVALID_ARGUMENT state"),
+        ("/v1/runs?order=up", "UNKNOWN_FIELD order"),
+    ];
+    for (path, expected) in cases {
+        assert_eq!(rig.get(path, &acme).await.refusal(), expected, "{path}");
+    }
+    for bad in ["-1", "x", "1e3", "99999999999999999999"] {
+        let request = rig
+            .request("GET", &format!("/v1/runs/{run}/events"))
+            .bearer_auth(&acme);
+        let answer = answer(request.header("last-event-id", bad)).await;
+        assert_eq!(answer.refusal(), "INVALID_ARGUMENT last-event-id", "{bad}");
+    }
+    for bad in ["", "two words", &"k".repeat(201)] {
+        let request = rig
+            .request("POST", "/v1/runs")
+            .bearer_auth(&acme)
+            .json(&json!({"capability": "chat"}));
+        let answer = answer(request.header("idempotency-key", bad)).await;
+        assert_eq!(
+            answer.refusal(),
+            "INVALID_ARGUMENT idempotency-key",
+            "{bad}"
+        );
+    }
+    let answer = rig
+        .post(
+            &format!("/v1/runs/{run}/cancel"),
+            &acme,
+            json!({"force": true}),
+        )
+        .await;
+    assert_eq!(answer.refusal(), "UNKNOWN_FIELD force");
+}
+
+/// R3.1: the same key and body is the same run, another body a conflict; what is refused is not remembered.
+#[tokio::test]
+async fn a_replayed_key_with_another_body_is_a_conflict() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let submit = async |body: Value| {
+        let request = rig.request("POST", "/v1/runs").bearer_auth(&acme);
+        answer(request.header("idempotency-key", "k-1").json(&body)).await
+    };
+    let refused = submit(json!({"capability": "chat", "maxAttempts": 0})).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    let first = submit(json!({"capability": "chat", "input": 1})).await;
+    assert_eq!(first.status, StatusCode::ACCEPTED, "{first:?}");
+    let again = submit(json!({"input": 1, "capability": "chat"})).await;
+    assert_eq!(again.status, StatusCode::OK);
+    assert_eq!(again.json()["runId"], first.json()["runId"]);
+    assert_eq!(again.json()["repeated"], true);
+    let other = submit(json!({"capability": "chat", "input": 2})).await;
+    assert_eq!(other.status, StatusCode::CONFLICT);
+    assert_eq!(other.problem().code, Code::IdempotencyConflict);
+    assert_eq!(runs(&rig, &acme).await, 1);
+}
+
+/// R2.1: an expired and a revoked key open nothing.
+#[tokio::test]
+async fn expired_and_revoked_keys_are_refused() {
+    let rig = Rig::new().await;
+    rig.tenant("acme").await;
+    let admin = rig.key(Role::TenantAdmin, "acme", "").await;
+    let soon = (Utc::now() + TimeDelta::milliseconds(1500)).to_rfc3339();
+    let body = json!({"role": "member", "tenant": "acme", "expiresAt": soon});
+    let made = rig.post("/v1/admin/keys", &admin, body).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+    let short = made.json()["secret"].as_str().unwrap().to_owned();
+    assert_eq!(rig.get("/v1/me", &short).await.status, StatusCode::OK);
+    crate::rig::eventually("the key runs out", async || {
+        let answer = rig.get("/v1/me", &short).await;
+        (answer.status == StatusCode::UNAUTHORIZED).then_some(())
+    })
+    .await;
+    let made = rig
+        .post(
+            "/v1/admin/keys",
+            &admin,
+            json!({"role": "member", "tenant": "acme"}),
+        )
+        .await
+        .json();
+    let (id, secret) = (
+        made["key"]["keyId"].as_str().unwrap(),
+        made["secret"].as_str().unwrap(),
+    );
+    assert_eq!(rig.get("/v1/me", secret).await.status, StatusCode::OK);
+    let revoked = rig
+        .call(
+            "DELETE",
+            &format!("/v1/admin/keys/{id}"),
+            &admin,
+            Value::Null,
+        )
+        .await;
+    assert_eq!(revoked.status, StatusCode::OK, "{revoked:?}");
+    crate::rig::eventually("the key is revoked", async || {
+        let answer = rig.get("/v1/me", secret).await;
+        (answer.status == StatusCode::UNAUTHORIZED).then_some(())
+    })
+    .await;
+}

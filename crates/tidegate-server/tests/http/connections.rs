@@ -1,0 +1,106 @@
+//! What a connection may cost: slow and huge requests are cut off, others are not disturbed.
+
+use std::time::{Duration, Instant};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::rig::{PATIENCE, Rig};
+
+async fn send(rig: &Rig, bytes: &[u8]) -> TcpStream {
+    let mut socket = TcpStream::connect(rig.address).await.unwrap();
+    // The server may hang up in the middle of what is too much.
+    let _ = socket.write_all(bytes).await;
+    socket
+}
+
+/// Reads until the server closes.
+async fn read(mut socket: TcpStream) -> String {
+    let mut text = Vec::new();
+    let whole = timeout(PATIENCE, socket.read_to_end(&mut text))
+        .await
+        .expect("closed in time");
+    // A reset after the answer is a close too.
+    let _ = whole;
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[tokio::test]
+async fn a_client_that_never_finishes_its_head_is_cut_off() {
+    let rig = Rig::new().await;
+    let started = Instant::now();
+    let mut slow = send(&rig, b"GET /livez HTTP/1.1\r\nhost: x\r\n").await;
+    let silent = TcpStream::connect(rig.address).await.unwrap();
+    let drip = async {
+        // One byte now and then does not buy more time.
+        while slow.write_all(b"x").await.is_ok() && started.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let (silent, ()) = tokio::join!(read(silent), drip);
+    assert_eq!(silent, "");
+    assert!(
+        started.elapsed() < Duration::from_secs(25),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(
+        rig.request("GET", "/livez")
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .is_success()
+    );
+}
+
+#[tokio::test]
+async fn huge_heads_are_refused() {
+    let rig = Rig::new().await;
+    let long = format!(
+        "GET /livez HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n",
+        "a".repeat(200 << 10)
+    );
+    let many: String = (0..500).map(|n| format!("x-{n}: 1\r\n")).collect();
+    let many = format!("GET /livez HTTP/1.1\r\nhost: x\r\n{many}\r\n");
+    for head in [long, many] {
+        let answer = read(send(&rig, head.as_bytes()).await).await;
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+            "{answer}"
+        );
+    }
+    let target = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(100_000));
+    let answer = read(send(&rig, target.as_bytes()).await).await;
+    assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_refused_and_changes_nothing() {
+    let rig = Rig::new().await;
+    for bytes in [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".as_slice(),
+        b"\0\0\0\0\r\n\r\n",
+        b"GET\r\n\r\n",
+    ] {
+        let mut socket = send(&rig, bytes).await;
+        let _ = socket.shutdown().await;
+        let answer = read(socket).await;
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 400"),
+            "{answer}"
+        );
+    }
+    let fine = read(
+        send(
+            &rig,
+            b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        )
+        .await,
+    )
+    .await;
+    assert!(fine.starts_with("HTTP/1.1 200"), "{fine}");
+}

@@ -1,0 +1,75 @@
+//! R1.7: the end of a server.
+
+use std::time::{Duration, Instant};
+
+use reqwest::StatusCode;
+use tidegate_model::principal::Role;
+
+use crate::rig::{Rig, answer, claim_body};
+use crate::streams;
+
+#[tokio::test]
+async fn a_server_that_closes_finishes_what_has_begun() {
+    let mut rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    let run = rig.submit(&acme).await;
+    let lease = rig.claim(&worker).await;
+    let mut stream = streams::open(&rig, &acme, &run, 0).await;
+    stream.event().await.unwrap();
+    let waiting = rig
+        .request("POST", "/v1/worker/claim")
+        .bearer_auth(&worker)
+        .json(&claim_body(25_000));
+    let waiting = tokio::spawn(answer(waiting));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let started = Instant::now();
+    rig.shutdown.close();
+    assert_eq!(
+        waiting.await.unwrap().status,
+        StatusCode::OK,
+        "answered, not cut"
+    );
+    assert!(
+        stream
+            .rest()
+            .await
+            .iter()
+            .any(|frame| frame.comment.is_some())
+    );
+    rig.ended().await;
+    assert!(
+        started.elapsed() < Duration::from_secs(9),
+        "no need to wait for the grace"
+    );
+    assert!(
+        rig.request("GET", "/livez").send().await.is_err(),
+        "nobody listens any more"
+    );
+    drop(lease);
+}
+
+/// A second signal ends at once.
+#[tokio::test]
+async fn an_end_does_not_wait_for_clients() {
+    let mut rig = Rig::new().await;
+    let socket = tokio::net::TcpStream::connect(rig.address).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let started = Instant::now();
+    rig.shutdown.end();
+    rig.ended().await;
+    assert!(
+        started.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        started.elapsed()
+    );
+    drop(socket);
+}
+
+#[tokio::test]
+async fn while_draining_answers_ask_clients_to_go_elsewhere() {
+    let rig = Rig::new().await;
+    rig.shutdown.drain();
+    let live = answer(rig.request("GET", "/livez")).await;
+    assert_eq!(live.headers["connection"], "close");
+}

@@ -1,0 +1,163 @@
+//! R2.2: nothing of a tenant can be reached, seen or changed with the key of another.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tidegate_model::{Code, principal::Role};
+use tidegate_server::routes::{ROUTES, Route};
+
+use crate::rig::Rig;
+
+/// What acme has.
+struct Belongings {
+    conversation: String,
+    run: String,
+    fence: String,
+    key: String,
+}
+
+impl Belongings {
+    fn path(&self, route: &Route) -> String {
+        route
+            .path
+            .replace("{runId}", &self.run)
+            .replace("{conversationId}", &self.conversation)
+            .replace("{keyId}", &self.key)
+            .replace("{tenant}", "acme")
+    }
+
+    /// A body that the owner could send.
+    fn body(&self, route: &Route) -> Value {
+        let verb = route.path.rsplit('/').next().unwrap_or_default();
+        match verb {
+            "turns" => json!({"input": "hello"}),
+            "context" => json!({"fence": self.fence, "limit": 10}),
+            "events" => json!({"fence": self.fence, "events": [{"seq": 2, "kind": "worker.note"}]}),
+            "complete" => json!({"fence": self.fence}),
+            "fail" => json!({"fence": self.fence, "code": "WORKER_FAILED", "retryable": false}),
+            "release" => json!({"fence": self.fence}),
+            "state" => json!({"state": "suspended"}),
+            _ => json!({}),
+        }
+    }
+}
+
+/// Whether an id of a tenant's thing stands in the path.
+fn names_a_thing(route: &Route) -> bool {
+    ["{runId}", "{conversationId}", "{keyId}", "{tenant}"]
+        .iter()
+        .any(|parameter| route.path.contains(parameter))
+}
+
+async fn belongings(rig: &Rig, acme: &str) -> Belongings {
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    let admin = rig.key(Role::TenantAdmin, "acme", "").await;
+    let run = rig.submit(acme).await;
+    let lease = rig.claim(&worker).await;
+    assert_eq!(lease["run"]["runId"], run);
+    let keys = rig.get("/v1/admin/keys", &admin).await.json();
+    Belongings {
+        conversation: rig.conversation(acme).await,
+        run,
+        fence: lease["fence"].as_str().unwrap().to_owned(),
+        key: keys["items"][0]["keyId"].as_str().unwrap().to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn every_route_answers_404_to_the_id_of_another_tenant() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    rig.tenant("globex").await;
+    let theirs = belongings(&rig, &acme).await;
+    let before = rig
+        .get(&format!("/v1/runs/{}", theirs.run), &acme)
+        .await
+        .json();
+    let mut walked = 0;
+    for route in ROUTES.iter().filter(|route| names_a_thing(route)) {
+        for role in route.access.roles() {
+            // A super_admin is bound to no tenant and has no foreign ones.
+            if *role == Role::SuperAdmin {
+                continue;
+            }
+            let key = rig.key(*role, "globex", "elsewhere").await;
+            let body = if route.verb.as_str() == "GET" {
+                Value::Null
+            } else {
+                theirs.body(route)
+            };
+            let answer = rig
+                .call(route.verb.as_str(), &theirs.path(route), &key, body)
+                .await;
+            let code = answer.problem().code;
+            // To a worker of another pool, a run that it does not hold is a lease that it does not have (R4.2).
+            let expected = if *role == Role::Worker {
+                Code::LeaseLost
+            } else {
+                Code::NotFound
+            };
+            assert_eq!(code, expected, "{role} {route:?}");
+            walked += 1;
+        }
+    }
+    assert!(walked >= 20, "{walked}");
+    let after = rig
+        .get(&format!("/v1/runs/{}", theirs.run), &acme)
+        .await
+        .json();
+    assert_eq!(before, after, "nothing was changed");
+}
+
+/// R2.4: the tenant is the key's; lists show nothing of others.
+#[tokio::test]
+async fn lists_and_bulk_actions_stay_within_the_tenant() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let globex = rig.tenant("globex").await;
+    let run = rig.submit(&acme).await;
+    let conversation = rig.conversation(&acme).await;
+    assert_eq!(
+        rig.get("/v1/runs", &globex).await.json()["items"],
+        json!([])
+    );
+    let filter = format!("/v1/runs?conversationId={conversation}");
+    assert_eq!(rig.get(&filter, &globex).await.json()["items"], json!([]));
+    let bulk = rig.post("/v1/runs:cancel", &globex, json!({})).await;
+    assert_eq!(bulk.json(), json!({"changed": 0, "requested": 0}));
+    let state = rig.get(&format!("/v1/runs/{run}"), &acme).await.json();
+    assert_eq!(state["state"], "queued");
+    let admin = rig.key(Role::TenantAdmin, "globex", "").await;
+    for key in rig.get("/v1/admin/keys", &admin).await.json()["items"]
+        .as_array()
+        .unwrap()
+    {
+        assert_eq!(key["tenant"], "globex");
+    }
+    for entry in rig.get("/v1/admin/audit", &admin).await.json()["items"]
+        .as_array()
+        .unwrap()
+    {
+        assert_eq!(entry["tenant"], "globex");
+    }
+}
+
+/// R2.4: a body or a query that names a tenant is refused, not obeyed and not ignored.
+#[tokio::test]
+async fn a_tenant_cannot_be_claimed() {
+    let rig = Rig::new().await;
+    rig.tenant("acme").await;
+    let globex = rig.tenant("globex").await;
+    let body = json!({"capability": "chat", "tenant": "acme"});
+    let answer = rig.post("/v1/runs", &globex, body).await;
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    assert_eq!(answer.refusal(), "UNKNOWN_FIELD tenant");
+    let answer = rig.get("/v1/runs?tenant=acme", &globex).await;
+    assert_eq!(answer.refusal(), "UNKNOWN_FIELD tenant");
+    let admin = rig.key(Role::TenantAdmin, "globex", "").await;
+    let body = json!({"role": "member", "tenant": "acme"});
+    let answer = rig.post("/v1/admin/keys", &admin, body).await;
+    assert!(
+        matches!(answer.problem().code, Code::Forbidden | Code::NotFound),
+        "{answer:?}"
+    );
+}

@@ -1,0 +1,19 @@
+//! The HTTP edge over real sockets and a real database.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail loudly"
+)]
+
+mod bad_input;
+mod connections;
+mod contract;
+mod drain;
+mod isolation;
+mod probes;
+mod rig;
+mod roles;
+mod streams;
+mod tls;
+mod worker;
