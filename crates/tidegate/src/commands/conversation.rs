@@ -1,0 +1,152 @@
+//! `tidegate conversation`.
+
+use chrono::{DateTime, Utc};
+use clap::{Args, Subcommand};
+use tidegate_model::{
+    Capability, ConversationId,
+    api::{CreateConversation, MessageView, SubmitTurn},
+    run::ServiceClass,
+};
+
+use super::{
+    page::{self, PageFlags},
+    run,
+};
+use crate::{
+    cli::Context,
+    connection::Who,
+    exit::Exit,
+    failure::Outcome,
+    output::{facts, time},
+};
+
+/// Conversations.
+#[derive(Debug, Subcommand)]
+pub enum ConversationCommand {
+    /// Begin a conversation
+    New {
+        /// A title for lists
+        #[arg(long)]
+        title: Option<String>,
+    },
+    /// Say something and follow the answer
+    Say(Say),
+    /// What was said so far
+    Messages {
+        /// The conversation, conv_…
+        conversation: ConversationId,
+        #[command(flatten)]
+        page: PageFlags,
+    },
+}
+
+/// One turn.
+#[derive(Debug, Args)]
+pub struct Say {
+    /// The conversation, conv_…, or `new` for a new one
+    conversation: String,
+    /// What to say
+    input: String,
+    /// What the pool must offer; chat unless given
+    #[arg(long)]
+    capability: Option<Capability>,
+    /// interactive unless given; only less protection can be asked for
+    #[arg(long)]
+    service_class: Option<ServiceClass>,
+    /// The turn ends as expired at this time
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<DateTime<Utc>>,
+    /// Repeating a command with the same key repeats its answer, not its work
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Do not wait for the answer
+    #[arg(long)]
+    no_wait: bool,
+}
+
+impl ConversationCommand {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Outcome {
+        let output = context.output;
+        let client = context.client(Who::Tenant)?;
+        match self {
+            Self::New { title } => {
+                let view = client
+                    .create_conversation(&CreateConversation { title })
+                    .await?;
+                output.show(&view, |view| view.conversation_id.to_string());
+                Ok(Exit::Success)
+            }
+            Self::Say(say) => say.run(context, &client).await,
+            Self::Messages { conversation, page } => {
+                let answer = client.messages(conversation, &page.query()).await?;
+                output.show(&answer, |page| messages(&page.items));
+                page::hint(output, &answer);
+                Ok(Exit::Success)
+            }
+        }
+    }
+}
+
+impl Say {
+    async fn run(self, context: &Context, client: &tidegate_client::Client) -> Outcome {
+        let output = context.output;
+        let conversation = if self.conversation == "new" {
+            let view = client
+                .create_conversation(&CreateConversation::default())
+                .await?;
+            output.note(&format!("conversation {}", view.conversation_id));
+            view.conversation_id
+        } else {
+            self.conversation.parse().map_err(|error| {
+                crate::failure::Failure::usage(format!("{}: {error}", self.conversation))
+                    .remedy("`tidegate conversation new` prints one, or say `new`")
+            })?
+        };
+        let body = SubmitTurn {
+            input: self.input,
+            capability: self.capability,
+            service_class: self.service_class,
+            deadline: self.deadline,
+        };
+        let key = self.idempotency_key.as_deref();
+        let accepted = client.submit_turn(conversation, &body, key).await?;
+        if self.no_wait {
+            output.show(&accepted, |accepted| {
+                facts([
+                    ("run", Some(accepted.run_id.to_string())),
+                    ("state", Some(accepted.state.to_string())),
+                    ("repeated", accepted.repeated.then(|| "yes".to_owned())),
+                ])
+            });
+            return Ok(Exit::Success);
+        }
+        output.note(&format!("run {}", accepted.run_id));
+        run::follow(output, client, accepted.run_id, 0).await
+    }
+}
+
+fn messages(messages: &[MessageView]) -> String {
+    let mut text = String::new();
+    for message in messages {
+        let content = &message.content;
+        let said = content
+            .as_str()
+            .or_else(|| content["text"].as_str())
+            .map_or_else(|| content.to_string(), ToOwned::to_owned);
+        let when = time(message.created_at);
+        text.push_str(&format!("[{}] {} {when}\n", message.seq, message.role));
+        for call in content["toolCalls"].as_array().into_iter().flatten() {
+            let name = call["name"].as_str().unwrap_or("?");
+            text.push_str(&format!("    calls {name}\n"));
+        }
+        for line in said.lines() {
+            text.push_str(&format!("    {line}\n"));
+        }
+    }
+    if text.is_empty() {
+        "nothing was said yet".to_owned()
+    } else {
+        text
+    }
+}

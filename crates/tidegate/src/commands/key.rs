@@ -1,0 +1,142 @@
+//! `tidegate key`.
+
+use chrono::{DateTime, Utc};
+use clap::{Args, Subcommand};
+use tidegate_engine::keys;
+use tidegate_model::{
+    KeyId, PoolId, TenantId,
+    api::{CreateKey, CreatedKey, KeyView},
+    principal::{KeyScope, Role},
+};
+
+use super::page::{self, PageFlags};
+use crate::{
+    cli::Context,
+    compose::database::{self, Migrations},
+    connection::Who,
+    exit::Exit,
+    failure::Outcome,
+    output::{Output, facts, or_dash, table, time},
+};
+
+/// API keys.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make the first super_admin key, once; needs the database (CONFIG_DB_URL), not a key
+    Bootstrap,
+    /// Make a key; its secret is shown this once
+    Create(Create),
+    /// List keys without their secrets
+    List(PageFlags),
+    /// Revoke a key on every instance
+    Revoke {
+        /// The key's id, key_…
+        key_id: KeyId,
+    },
+}
+
+/// What the new key may do.
+#[derive(Debug, Args)]
+pub struct Create {
+    /// super_admin, tenant_admin, member, worker, coordinator, pool_controller or resource_owner
+    #[arg(long)]
+    role: Role,
+    /// The tenant of a tenant_admin, member or coordinator
+    #[arg(long)]
+    tenant: Option<TenantId>,
+    /// The pool of a worker
+    #[arg(long)]
+    pool: Option<PoolId>,
+    /// The user that the key stands for
+    #[arg(long)]
+    user: Option<String>,
+    /// runs:business, act_for_users or metrics:read; may be repeated
+    #[arg(long = "scope", value_name = "SCOPE")]
+    scopes: Vec<KeyScope>,
+    /// A label for people
+    #[arg(long)]
+    name: Option<String>,
+    /// When it ends, for example 2030-01-31T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    expires_at: Option<DateTime<Utc>>,
+}
+
+impl KeyCommand {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Outcome {
+        let output = context.output;
+        match self {
+            Self::Bootstrap => {
+                let settings = context.settings()?.settings;
+                let store = database::open(&settings)?;
+                let by = database::operator();
+                database::prepare(&store, &by, Migrations::Apply, database::PATIENCE).await?;
+                let created = keys::bootstrap(&store, &database::user())
+                    .await
+                    .map_err(|error| database::engine_failure(&error))?;
+                show_created(output, &created);
+            }
+            Self::Create(create) => {
+                let body = CreateKey {
+                    role: create.role,
+                    tenant: create.tenant,
+                    pool: create.pool,
+                    user: create.user,
+                    scopes: create.scopes,
+                    name: create.name,
+                    expires_at: create.expires_at,
+                };
+                let created = context.client(Who::Admin)?.create_key(&body).await?;
+                show_created(output, &created);
+            }
+            Self::List(page) => {
+                let answer = context.client(Who::Admin)?.keys(&page.query()).await?;
+                output.show(&answer, |page| list(&page.items));
+                page::hint(output, &answer);
+            }
+            Self::Revoke { key_id } => {
+                context.client(Who::Admin)?.revoke_key(key_id).await?;
+                let answer = serde_json::json!({ "keyId": key_id, "revoked": true });
+                output.show(&answer, |_| format!("{key_id} is revoked"));
+            }
+        }
+        Ok(Exit::Success)
+    }
+}
+
+/// Shows a new key with its secret, which nothing shows again.
+pub fn show_created(output: Output, created: &CreatedKey) {
+    output.show(created, |created| {
+        facts([
+            ("key", Some(created.key.key_id.to_string())),
+            ("role", Some(created.key.role.to_string())),
+            ("tenant", created.key.tenant.as_ref().map(ToString::to_string)),
+            ("pool", created.key.pool.as_ref().map(ToString::to_string)),
+            ("secret", Some(created.secret.clone())),
+        ])
+    });
+    output.note("the secret is shown this once; keep it in TIDEGATE_KEY");
+}
+
+fn list(keys: &[KeyView]) -> String {
+    table(
+        ["key", "role", "tenant", "pool", "scopes", "name", "last used", "state"],
+        keys.iter().map(|key| {
+            let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.as_str()).collect();
+            [
+                key.key_id.to_string(),
+                key.role.to_string(),
+                or_dash(key.tenant.as_ref()),
+                or_dash(key.pool.as_ref()),
+                scopes.join(" "),
+                or_dash(key.name.as_deref()),
+                or_dash(key.last_used_at.map(time)),
+                match (key.revoked_at, key.expires_at) {
+                    (Some(at), _) => format!("revoked {}", time(at)),
+                    (None, Some(at)) => format!("until {}", time(at)),
+                    (None, None) => "valid".to_owned(),
+                },
+            ]
+        }),
+    )
+}

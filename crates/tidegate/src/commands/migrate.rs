@@ -1,0 +1,105 @@
+//! `tidegate migrate`.
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tidegate_store::migrate::{self, MigrationStatus};
+
+use crate::{
+    cli::Context,
+    compose::database::{self, Migrations},
+    exit::Exit,
+    failure::{Failure, Outcome, chain},
+    output::{or_dash, table, time},
+};
+
+/// Brings the database to this release's schema; safe on many machines at once. Needs a direct connection.
+#[derive(Debug, Args)]
+pub struct MigrateCommand {
+    #[command(subcommand)]
+    command: Option<MigrateSubcommand>,
+    /// An optional set of migrations
+    #[arg(long, value_name = "SET")]
+    with: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum MigrateSubcommand {
+    /// Apply what is missing
+    Run,
+    /// Show which migrations are applied, by whom and when
+    Status,
+}
+
+impl MigrateCommand {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Outcome {
+        if let Some(set) = self.with.first() {
+            return Err(Failure::usage(format!(
+                "there is no optional set of migrations named `{set}`"
+            ))
+            .remedy("this release has none; leave --with out"));
+        }
+        let settings = context.settings()?.settings;
+        let store = database::open(&settings)?;
+        match self.command {
+            None | Some(MigrateSubcommand::Run) => {
+                let by = database::operator();
+                let report =
+                    database::prepare(&store, &by, Migrations::Apply, database::PATIENCE).await?;
+                if let Some(warning) = &report.warning {
+                    context.output.warn(warning);
+                }
+                let answer = json!({ "applied": report.applied, "warning": report.warning });
+                context.output.show(&answer, |_| {
+                    if report.applied.is_empty() {
+                        "nothing to do: the database is up to date".to_owned()
+                    } else {
+                        format!("applied {} migrations", report.applied.len())
+                    }
+                });
+            }
+            Some(MigrateSubcommand::Status) => {
+                let all = migrate::status(store.pool()).await.map_err(|error| {
+                    let exit = if error.is_unavailable() {
+                        Exit::Unreachable
+                    } else {
+                        Exit::Failed
+                    };
+                    Failure::new(exit, chain(&error))
+                })?;
+                let answer: Vec<_> = all.iter().map(as_json).collect();
+                context.output.show(&answer, |_| as_table(&all));
+            }
+        }
+        Ok(Exit::Success)
+    }
+}
+
+fn as_json(status: &MigrationStatus) -> serde_json::Value {
+    json!({
+        "version": status.version,
+        "description": status.description,
+        "state": status.state.as_str(),
+        "appliedAt": status.applied_at,
+        "appliedBy": status.applied_by,
+        "server": status.server,
+        "digest": status.digest,
+    })
+}
+
+fn as_table(all: &[MigrationStatus]) -> String {
+    table(
+        ["version", "what", "state", "at", "by", "server", "digest"],
+        all.iter().map(|status| {
+            [
+                status.version.to_string(),
+                status.description.clone(),
+                status.state.as_str().to_owned(),
+                or_dash(status.applied_at.map(time)),
+                or_dash(status.applied_by.as_deref()),
+                or_dash(status.server.as_deref()),
+                status.digest.clone(),
+            ]
+        }),
+    )
+}

@@ -1,0 +1,213 @@
+//! `tidegate run`.
+
+mod explain;
+mod filter;
+mod submit;
+mod watch;
+
+use clap::Subcommand;
+use tidegate_client::Client;
+use tidegate_model::{
+    RunId,
+    api::{BulkOutcome, RunView},
+};
+
+pub use explain::explained;
+pub use filter::Filter;
+pub use watch::follow;
+
+use super::page;
+use crate::{
+    cli::Context,
+    connection::Who,
+    exit::Exit,
+    failure::{Failure, Outcome},
+    output::{duration, facts, or_dash, table, time},
+};
+
+/// Runs.
+#[derive(Debug, Subcommand)]
+pub enum RunCommand {
+    /// Submit a business task; the key needs the scope runs:business
+    Submit(submit::Submit),
+    /// Show a run
+    Get {
+        /// The run, run_…
+        run_id: RunId,
+    },
+    /// List runs, newest first
+    List(Filter),
+    /// Follow a run's events to its end
+    Watch {
+        /// The run, run_…
+        run_id: RunId,
+        /// Only events after this number
+        #[arg(long, value_name = "SEQ", default_value_t = 0)]
+        after: i64,
+    },
+    /// Say why a run is where it is, and what would unblock it
+    Explain {
+        /// The run, run_…
+        run_id: RunId,
+    },
+    /// Cancel a run, or all that a filter selects
+    Cancel {
+        /// The run, run_…; without it all runs that the filter selects
+        run_id: Option<RunId>,
+        #[command(flatten)]
+        filter: Filter,
+        /// Needed to cancel without any filter
+        #[arg(long)]
+        all: bool,
+    },
+    /// Put a dead letter back, or all that a filter selects
+    Requeue {
+        /// The run, run_…; without it all dead letters that the filter selects
+        run_id: Option<RunId>,
+        #[command(flatten)]
+        filter: Filter,
+        /// Needed to put all dead letters back
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+impl RunCommand {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Outcome {
+        let output = context.output;
+        let client = context.client(Who::Tenant)?;
+        match self {
+            Self::Submit(submit) => return submit.run(context, &client).await,
+            Self::Get { run_id } => output.show(&client.run(run_id).await?, one),
+            Self::List(filter) => {
+                let answer = client.runs(&filter.query()).await?;
+                output.show(&answer, |page| list(&page.items));
+                page::hint(output, &answer);
+            }
+            Self::Watch { run_id, after } => return follow(output, &client, run_id, after).await,
+            Self::Explain { run_id } => {
+                output.show(&client.explain_run(run_id).await?, explained);
+            }
+            Self::Cancel {
+                run_id,
+                filter,
+                all,
+            } => return cancel(context, &client, run_id, &filter, all).await,
+            Self::Requeue {
+                run_id,
+                filter,
+                all,
+            } => return requeue(context, &client, run_id, &filter, all).await,
+        }
+        Ok(Exit::Success)
+    }
+}
+
+async fn cancel(
+    context: &Context,
+    client: &Client,
+    run_id: Option<RunId>,
+    filter: &Filter,
+    all: bool,
+) -> Outcome {
+    match run_id {
+        Some(run_id) => context.output.show(&client.cancel_run(run_id).await?, one),
+        None => {
+            filter.require(all, "cancel")?;
+            let outcome = client.cancel_runs(&filter.query()).await?;
+            context.output.show(&outcome, bulk);
+        }
+    }
+    Ok(Exit::Success)
+}
+
+async fn requeue(
+    context: &Context,
+    client: &Client,
+    run_id: Option<RunId>,
+    filter: &Filter,
+    all: bool,
+) -> Outcome {
+    match run_id {
+        Some(run_id) => context.output.show(&client.requeue_run(run_id).await?, one),
+        None => {
+            filter.require(all, "requeue")?;
+            let outcome = client.requeue_runs(&filter.query()).await?;
+            context.output.show(&outcome, bulk);
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn bulk(outcome: &BulkOutcome) -> String {
+    let mut text = format!("{} changed", outcome.changed);
+    if outcome.requested > 0 {
+        text.push_str(&format!(
+            ", {} running ones will stop within the grace",
+            outcome.requested
+        ));
+    }
+    text
+}
+
+/// One run for people.
+pub fn one(run: &RunView) -> String {
+    let reason = run.queue_reason.as_ref();
+    facts([
+        ("run", Some(run.run_id.to_string())),
+        ("tenant", Some(run.tenant.to_string())),
+        ("state", Some(run.state.to_string())),
+        ("code", run.code.map(|code| code.to_string())),
+        ("detail", run.detail.clone()),
+        ("waits for", reason.map(|reason| reason.code.to_string())),
+        ("what to do", reason.map(|reason| reason.remedy.clone())),
+        ("cancel", run.cancel_requested.then(|| "requested".to_owned())),
+        ("kind", Some(format!("{} ({})", run.kind, run.quota_bucket))),
+        ("capability", Some(run.capability.to_string())),
+        ("conversation", run.conversation_id.map(|id| id.to_string())),
+        ("attempts", Some(format!("{} of {}", run.attempts, run.max_attempts))),
+        ("accepted", Some(time(run.created_at))),
+        ("deadline", run.deadline.map(time)),
+        ("ended", run.ended_at.map(time)),
+        (
+            "used",
+            Some(format!(
+                "{} tokens, {} under a lease",
+                run.spent_tokens,
+                duration(run.spent_ms)
+            )),
+        ),
+        ("repeated", run.repeated.then(|| "yes: this key was used before".to_owned())),
+        ("result", run.result.as_ref().map(ToString::to_string)),
+    ])
+}
+
+fn list(runs: &[RunView]) -> String {
+    table(
+        ["run", "state", "why", "capability", "bucket", "attempts", "accepted"],
+        runs.iter().map(|run| {
+            let why = run
+                .queue_reason
+                .as_ref()
+                .map(|reason| reason.code.to_string())
+                .or_else(|| run.code.map(|code| code.to_string()));
+            [
+                run.run_id.to_string(),
+                run.state.to_string(),
+                or_dash(why),
+                run.capability.to_string(),
+                run.quota_bucket.to_string(),
+                format!("{}/{}", run.attempts, run.max_attempts),
+                time(run.created_at),
+            ]
+        }),
+    )
+}
+
+/// Refuses a text that is no JSON, by the flag's name.
+fn json(flag: &str, text: &str) -> Outcome<serde_json::Value> {
+    serde_json::from_str(text).map_err(|error| {
+        Failure::usage(format!("{flag} is no JSON: {error}")).remedy(format!("for example {flag} '{{\"text\":\"hello\"}}'"))
+    })
+}

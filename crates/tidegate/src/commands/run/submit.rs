@@ -1,0 +1,78 @@
+//! `tidegate run submit`.
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use tidegate_client::Client;
+use tidegate_model::{
+    Capability,
+    api::{RunBudget, SubmitRun},
+    run::ServiceClass,
+};
+
+use super::{follow, json, one};
+use crate::{cli::Context, exit::Exit, failure::Outcome};
+
+/// A business task.
+#[derive(Debug, Args)]
+pub struct Submit {
+    /// What the pool must offer
+    capability: Capability,
+    /// Passed to the worker as it is, JSON
+    #[arg(long, value_name = "JSON", default_value = "null")]
+    input: String,
+    /// standard unless given; only less protection can be asked for
+    #[arg(long)]
+    service_class: Option<ServiceClass>,
+    /// Order within the tenant; only lower than what policy grants
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    priority: Option<i16>,
+    /// The run ends as expired at this time
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<DateTime<Utc>>,
+    /// Not before this time
+    #[arg(long, value_name = "TIME")]
+    run_at: Option<DateTime<Utc>>,
+    /// 5 unless the server says otherwise
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<i32>,
+    /// Tokens over all attempts
+    #[arg(long, value_name = "N")]
+    budget_tokens: Option<i64>,
+    /// Time under a lease over all attempts, in milliseconds
+    #[arg(long, value_name = "MS")]
+    budget_ms: Option<i64>,
+    /// Repeating a command with the same key repeats its answer, not its work
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Follow the run to its end
+    #[arg(long)]
+    wait: bool,
+}
+
+impl Submit {
+    /// Runs it.
+    pub async fn run(self, context: &Context, client: &Client) -> Outcome {
+        let bounded = self.budget_tokens.is_some() || self.budget_ms.is_some();
+        let body = SubmitRun {
+            capability: self.capability,
+            input: json("--input", &self.input)?,
+            service_class: self.service_class,
+            priority: self.priority,
+            deadline: self.deadline,
+            run_at: self.run_at,
+            max_attempts: self.max_attempts,
+            budget: bounded.then_some(RunBudget {
+                tokens: self.budget_tokens,
+                execution_ms: self.budget_ms,
+            }),
+        };
+        let key = self.idempotency_key.as_deref();
+        let run = client.submit_run(&body, key).await?;
+        if self.wait {
+            context.output.note(&format!("run {}", run.run_id));
+            return follow(context.output, client, run.run_id, 0).await;
+        }
+        context.output.show(&run, one);
+        Ok(Exit::Success)
+    }
+}

@@ -1,0 +1,155 @@
+//! `tidegate tenant`.
+
+use clap::{Args, Subcommand};
+use tidegate_model::{
+    TenantId,
+    api::{CreateTenant, LimitsView, TenantView},
+    principal::TenantState,
+};
+
+use super::page::{self, PageFlags};
+use crate::{
+    cli::Context,
+    connection::Who,
+    exit::Exit,
+    failure::{Failure, Outcome},
+    output::{or_dash, table, time},
+};
+
+/// Tenants.
+#[derive(Debug, Subcommand)]
+pub enum TenantCommand {
+    /// Make a tenant; its name is immutable and never used again
+    Create {
+        /// For example acme
+        tenant: TenantId,
+        /// A name for people
+        #[arg(long)]
+        display_name: Option<String>,
+    },
+    /// List tenants
+    List(PageFlags),
+    /// Show one tenant
+    Get {
+        /// The tenant
+        tenant: TenantId,
+    },
+    /// Accept nothing new from a tenant; what runs is drained
+    Suspend {
+        /// The tenant
+        tenant: TenantId,
+    },
+    /// Let a suspended tenant work again
+    Resume {
+        /// The tenant
+        tenant: TenantId,
+    },
+    /// Erase all content of a tenant; this cannot be undone
+    Delete(Delete),
+    /// Effective limits with source and scope
+    Limits {
+        /// The tenant
+        tenant: TenantId,
+    },
+}
+
+/// Deleting wants the name twice.
+#[derive(Debug, Args)]
+pub struct Delete {
+    /// The tenant
+    tenant: TenantId,
+    /// The tenant's name again: all its content is erased
+    #[arg(long, value_name = "TENANT")]
+    confirm: Option<TenantId>,
+}
+
+impl TenantCommand {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Outcome {
+        let output = context.output;
+        let client = context.client(Who::Admin)?;
+        let view = match self {
+            Self::Create {
+                tenant,
+                display_name,
+            } => {
+                let body = CreateTenant {
+                    tenant,
+                    display_name,
+                };
+                client.create_tenant(&body).await?
+            }
+            Self::List(page) => {
+                let answer = client.tenants(&page.query()).await?;
+                output.show(&answer, |page| list(&page.items));
+                page::hint(output, &answer);
+                return Ok(Exit::Success);
+            }
+            Self::Get { tenant } => client.tenant(&tenant).await?,
+            Self::Suspend { tenant } => {
+                client
+                    .set_tenant_state(&tenant, TenantState::Suspended)
+                    .await?
+            }
+            Self::Resume { tenant } => {
+                client
+                    .set_tenant_state(&tenant, TenantState::Active)
+                    .await?
+            }
+            Self::Delete(delete) => {
+                if delete.confirm.as_ref() != Some(&delete.tenant) {
+                    let tenant = &delete.tenant;
+                    return Err(Failure::usage(format!(
+                        "deleting {tenant} erases all its content and cannot be undone"
+                    ))
+                    .remedy(format!(
+                        "say so: `tidegate tenant delete {tenant} --confirm {tenant}`"
+                    )));
+                }
+                client
+                    .set_tenant_state(&delete.tenant, TenantState::Deleted)
+                    .await?
+            }
+            Self::Limits { tenant } => {
+                let limits = client.tenant_limits(&tenant).await?;
+                output.show(&limits, show_limits);
+                return Ok(Exit::Success);
+            }
+        };
+        output.show(&view, |view| list(std::slice::from_ref(view)));
+        Ok(Exit::Success)
+    }
+}
+
+fn list(tenants: &[TenantView]) -> String {
+    table(
+        ["tenant", "name", "state", "made"],
+        tenants.iter().map(|tenant| {
+            [
+                tenant.tenant.to_string(),
+                or_dash(tenant.display_name.as_deref()),
+                tenant.state.to_string(),
+                time(tenant.created_at),
+            ]
+        }),
+    )
+}
+
+/// Limits for people.
+pub fn show_limits(view: &LimitsView) -> String {
+    table(
+        ["limit", "value", "source", "scope"],
+        view.limits.iter().map(|limit| {
+            [
+                limit.name.clone(),
+                if limit.value.is_null() {
+                    "unlimited".to_owned()
+                } else {
+                    limit.value.to_string()
+                },
+                limit.source.clone(),
+                limit.scope.to_string(),
+            ]
+        }),
+    )
+}

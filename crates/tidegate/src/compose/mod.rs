@@ -1,0 +1,10 @@
+//! The place where the parts of a server are put together: database, engine, loops, model providers, tools, the
+//! built-in executor, the HTTP edge, and the order in which they end.
+
+pub mod catalogue;
+pub mod database;
+mod executor;
+pub mod server;
+pub mod telemetry;
+
+pub use server::Server;

@@ -1,0 +1,32 @@
+//! Logs: structured, to standard error, for people or as JSON (R21.3).
+
+use std::io::IsTerminal;
+
+use tidegate_engine::settings::{LogFormat, Settings};
+use tracing_subscriber::{EnvFilter, fmt, prelude::*};
+
+use crate::failure::{Failure, Outcome};
+
+/// Starts logging as the settings say. A second start in the same process changes nothing.
+pub fn start(settings: &Settings) -> Outcome<()> {
+    let filter = EnvFilter::builder()
+        .parse(&settings.log_level)
+        .map_err(|error| {
+            Failure::usage(format!(
+                "TIDEGATE_LOG_LEVEL: found {:?}, which is no filter ({error}); allowed: for example info or \
+                 info,tidegate_engine=debug",
+                settings.log_level
+            ))
+        })?;
+    let layer = fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(filter);
+    let _started_before = match settings.log_format {
+        LogFormat::Json => registry
+            .with(layer.json().flatten_event(true).with_current_span(true))
+            .try_init(),
+        LogFormat::Text => registry
+            .with(layer.with_ansi(std::io::stderr().is_terminal()))
+            .try_init(),
+    };
+    Ok(())
+}

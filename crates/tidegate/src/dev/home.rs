@@ -1,0 +1,145 @@
+//! The data directory of `tidegate dev`: `postgres/` (a private cluster), `key` (what `CONFIG_ENC_KEY` would hold),
+//! `profile.toml` (where the server is, and its keys).
+
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret, SecretString};
+use tidegate_embedded::{Cluster, EmbeddedError, Options, default_data_dir};
+use tidegate_engine::{secrets::Keyring, settings::Settings};
+
+use crate::{
+    exit::Exit,
+    failure::{Failure, Outcome, chain},
+    profile::{self, write_private},
+};
+
+/// The database's name in the cluster.
+const DATABASE: &str = "tidegate";
+
+/// A directory whose database runs for this process.
+#[derive(Debug)]
+pub struct Home {
+    dir: PathBuf,
+    cluster: Cluster,
+    key: SecretString,
+}
+
+impl Home {
+    /// Where the data are: where the settings say, else at the usual place for `name`.
+    pub fn directory(settings: &Settings, name: &str) -> Outcome<PathBuf> {
+        match &settings.data_dir {
+            Some(dir) => std::path::absolute(dir)
+                .map_err(|error| Failure::caused(Exit::Usage, "TIDEGATE_DATA_DIR", &error)),
+            None => default_data_dir(name).map_err(|error| Failure::usage(chain(&error))),
+        }
+    }
+
+    /// Starts the database, making it first where there is none; `fresh` throws away what is there.
+    pub async fn open(dir: PathBuf, settings: &Settings, fresh: bool) -> Outcome<Self> {
+        std::fs::create_dir_all(&dir).map_err(|error| {
+            Failure::caused(
+                Exit::Usage,
+                format!("cannot make the data directory {}", dir.display()),
+                &error,
+            )
+            .remedy("give another with --data-dir")
+        })?;
+        let mut options = Options::new(dir.join("postgres"));
+        options.fresh = fresh;
+        options.bin_dir.clone_from(&settings.pg_bin);
+        let cluster = Cluster::start(options)
+            .await
+            .map_err(|error| embedded_failure(&error))?;
+        // Only now: the cluster's lock says that nobody else works in this directory.
+        if fresh {
+            remove(&dir.join("key"))?;
+            remove(&dir.join(profile::FILE))?;
+        }
+        let key = keep_key(&dir.join("key"))?;
+        cluster
+            .create_database(DATABASE)
+            .await
+            .map_err(|error| embedded_failure(&error))?;
+        Ok(Self { dir, cluster, key })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The profile's file.
+    pub fn profile_path(&self) -> PathBuf {
+        self.dir.join(profile::FILE)
+    }
+
+    /// The database's version and account, for people.
+    pub fn database(&self) -> String {
+        format!(
+            "PostgreSQL {} on a private socket, as {}",
+            self.cluster.version(),
+            self.cluster.account().name
+        )
+    }
+
+    /// Address of the database.
+    pub fn database_url(&self) -> String {
+        self.cluster.socket_url(DATABASE)
+    }
+
+    /// The key that seals secrets.
+    pub const fn key(&self) -> &SecretString {
+        &self.key
+    }
+
+    /// The settings of a server over this directory.
+    pub fn settings(&self, settings: &Settings) -> Settings {
+        Settings {
+            database_url: Some(self.database_url().into()),
+            enc_key: Some(self.key.clone()),
+            enc_key_previous: None,
+            ..settings.clone()
+        }
+    }
+
+    /// Stops the database.
+    pub async fn close(self) -> Outcome<()> {
+        self.cluster
+            .stop()
+            .await
+            .map_err(|error| embedded_failure(&error))
+    }
+}
+
+/// The key of the directory, made where there is none.
+fn keep_key(path: &Path) -> Outcome<SecretString> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text.trim().into()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let (_, key) =
+                Keyring::generate().map_err(|error| Failure::failed(error.to_string()))?;
+            write_private(path, &format!("{}\n", key.expose_secret()))?;
+            Ok(key)
+        }
+        Err(error) => Err(Failure::caused(
+            Exit::Usage,
+            format!("cannot read the key {}", path.display()),
+            &error,
+        )),
+    }
+}
+
+fn remove(path: &Path) -> Outcome<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Failure::caused(
+            Exit::Failed,
+            format!("cannot remove {}", path.display()),
+            &error,
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn embedded_failure(error: &EmbeddedError) -> Failure {
+    Failure::failed(chain(error))
+}

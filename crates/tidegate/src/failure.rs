@@ -1,0 +1,156 @@
+//! How a command fails: what was wrong, the code, what to do about it, the exit code.
+
+use std::fmt;
+
+use serde::Serialize;
+use tidegate_engine::settings::SettingsError;
+
+use crate::exit::Exit;
+
+/// What every command returns.
+pub type Outcome<T = Exit> = Result<T, Failure>;
+
+/// A failed command.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// How the program ends.
+    #[serde(skip)]
+    pub exit: Exit,
+    /// What was wrong; one line per problem.
+    pub messages: Vec<String>,
+    /// The stable code, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// Finds the request in the server's log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+}
+
+impl Failure {
+    /// A failure with its exit code.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            messages: vec![message.into()],
+            code: None,
+            remedy: None,
+            request_id: None,
+        }
+    }
+
+    /// Something failed (exit code 1).
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, message)
+    }
+
+    /// The command line or the configuration is wrong (exit code 2).
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// Something cannot be reached (exit code 3).
+    pub fn unreachable(message: impl Into<String>) -> Self {
+        Self::new(Exit::Unreachable, message)
+    }
+
+    /// An error with everything that caused it.
+    pub fn caused(exit: Exit, what: impl fmt::Display, error: &dyn std::error::Error) -> Self {
+        Self::new(exit, format!("{what}: {}", chain(error)))
+    }
+
+    /// Says what to do.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Says how the program ends.
+    #[must_use]
+    pub const fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+}
+
+/// An error and its sources in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Some errors repeat their source in their own text.
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Self {
+            messages: error.problems.iter().map(ToString::to_string).collect(),
+            ..Self::usage("")
+        }
+    }
+}
+
+impl From<tidegate_client::Error> for Failure {
+    fn from(error: tidegate_client::Error) -> Self {
+        use tidegate_client::Error as E;
+        if let Some(problem) = error.problem() {
+            let detail = problem.detail.as_deref().unwrap_or(&problem.title);
+            let message = match &problem.field {
+                Some(field) => format!("{field}: {detail}"),
+                None => detail.to_owned(),
+            };
+            let mut failure = Self::failed(message);
+            failure.messages.extend(problem.reasons.iter().cloned());
+            failure.code = Some(problem.code.to_string());
+            failure.request_id.clone_from(&problem.request_id);
+            failure.remedy = remedy_for(problem.code);
+            return failure;
+        }
+        match &error {
+            E::Transport { base_url, reason } => {
+                Self::unreachable(format!("cannot reach {base_url}: {reason}")).remedy(
+                    "check that the server runs (`tidegate dev` starts one) and that --url, TIDEGATE_URL or the \
+                     profile names it",
+                )
+            }
+            E::DeadlineExceeded { .. } | E::RetryAfterDeadline { .. } => {
+                Self::unreachable(error.to_string())
+            }
+            E::Configuration { .. } => Self::usage(error.to_string()),
+            _ => Self::failed(error.to_string()),
+        }
+    }
+}
+
+fn remedy_for(code: tidegate_model::Code) -> Option<String> {
+    use tidegate_model::Code;
+    let text = match code {
+        Code::Unauthenticated => {
+            "give a key with --key or TIDEGATE_KEY, or choose one of the profile with --as NAME"
+        }
+        Code::Forbidden => {
+            "use a key with another role: `--as admin` takes the administrator's from the profile"
+        }
+        Code::DatabaseUnavailable => {
+            "try again shortly; `tidegate doctor` checks the server's database"
+        }
+        Code::TenantSuspended => "an administrator can resume it: `tidegate tenant resume TENANT`",
+        Code::ModelNotConfigured => {
+            "configure one: `tidegate provider set …` and `tidegate model set … --default`"
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}

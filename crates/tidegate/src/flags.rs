@@ -1,0 +1,63 @@
+//! A flag for every setting that is no secret, made from the table.
+
+use std::sync::LazyLock;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use tidegate_engine::settings::{Setting, table};
+
+/// Settings given as flags: name and text.
+#[derive(Debug, Clone, Default)]
+pub struct SettingFlags(pub Vec<(String, String)>);
+
+/// Flag and setting; clap wants texts that live as long as the program.
+static FLAGS: LazyLock<Vec<(String, &'static Setting)>> = LazyLock::new(|| {
+    table()
+        .filter_map(|setting| Some((setting.flag()?, setting)))
+        .collect()
+});
+
+impl FromArgMatches for SettingFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = FLAGS.iter().filter_map(|(_, setting)| {
+            let text = matches.get_one::<String>(setting.name)?;
+            Some((setting.name.to_owned(), text.clone()))
+        });
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.extend(Self::from_arg_matches(matches)?.0);
+        Ok(())
+    }
+}
+
+impl Args for SettingFlags {
+    fn augment_args(mut command: Command) -> Command {
+        for (flag, setting) in FLAGS.iter() {
+            command = command.arg(
+                Arg::new(setting.name)
+                    .long(flag.as_str())
+                    .value_name("VALUE")
+                    .action(ArgAction::Set)
+                    .allow_hyphen_values(true)
+                    .help(setting.meaning.trim_end_matches('.'))
+                    .help_heading("Settings")
+                    .hide_short_help(!SHOWN.contains(&setting.name)),
+            );
+        }
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// Shown by `-h`; `--help` shows all.
+const SHOWN: [&str; 5] = [
+    "roles",
+    "listen",
+    "data_dir",
+    "run_execution_concurrency",
+    "log_format",
+];

@@ -1,0 +1,195 @@
+//! The only place that writes to the terminal.
+//!
+//! Answers go to standard output, everything said beside them to standard error, so that a pipe sees answers only. With
+//! `--json` an answer is one JSON document (a stream of events one per line), also where it is a failure.
+
+use std::io::{IsTerminal, Write};
+
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::{exit::Exit, failure::Failure};
+
+/// Where and how to write.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    json: bool,
+}
+
+impl Output {
+    /// For people, or as JSON.
+    pub const fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Whether answers are JSON.
+    pub const fn is_json(self) -> bool {
+        self.json
+    }
+
+    /// Shows an answer: itself as JSON, or what `human` makes of it.
+    pub fn show<T: Serialize>(self, answer: &T, human: impl FnOnce(&T) -> String) {
+        if self.json {
+            let text = serde_json::to_string_pretty(answer)
+                .unwrap_or_else(|error| format!("{{\"error\":\"cannot write JSON: {error}\"}}"));
+            self.line(&text);
+        } else {
+            self.line(human(answer).trim_end());
+        }
+    }
+
+    /// One JSON document on a line of its own, for streams.
+    pub fn json_line<T: Serialize>(self, answer: &T) {
+        if let Ok(text) = serde_json::to_string(answer) {
+            self.line(&text);
+        }
+    }
+
+    /// A line of an answer.
+    pub fn line(self, text: &str) {
+        write(&mut std::io::stdout().lock(), format_args!("{text}\n"));
+    }
+
+    /// A piece of an answer, shown at once.
+    pub fn piece(self, text: &str) {
+        write(&mut std::io::stdout().lock(), format_args!("{text}"));
+    }
+
+    /// Something said beside the answer; not in JSON.
+    pub fn note(self, text: &str) {
+        if !self.json {
+            write(&mut std::io::stderr().lock(), format_args!("{text}\n"));
+        }
+    }
+
+    /// A warning; goes to standard error in either form.
+    pub fn warn(self, text: &str) {
+        write(
+            &mut std::io::stderr().lock(),
+            format_args!("warning: {text}\n"),
+        );
+    }
+
+    /// Says how a command failed and gives back its exit code.
+    pub fn failure(self, failure: &Failure) -> Exit {
+        let mut stderr = std::io::stderr().lock();
+        if self.json {
+            let text = serde_json::json!({ "error": failure });
+            write(&mut stderr, format_args!("{text}\n"));
+            return failure.exit;
+        }
+        for message in &failure.messages {
+            match &failure.code {
+                Some(code) => write(&mut stderr, format_args!("error: {message} [{code}]\n")),
+                None => write(&mut stderr, format_args!("error: {message}\n")),
+            }
+        }
+        if let Some(remedy) = &failure.remedy {
+            write(&mut stderr, format_args!("  what to do: {remedy}\n"));
+        }
+        if let Some(request_id) = &failure.request_id {
+            write(&mut stderr, format_args!("  request: {request_id}\n"));
+        }
+        failure.exit
+    }
+
+    /// Whether somebody looks at it.
+    pub fn is_terminal(self) -> bool {
+        !self.json && std::io::stdout().is_terminal()
+    }
+}
+
+/// A reader that has gone (`| head`) is no error of ours.
+fn write(stream: &mut impl Write, text: std::fmt::Arguments<'_>) {
+    let written = stream.write_fmt(text).and_then(|()| stream.flush());
+    if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
+        std::process::exit(0);
+    }
+}
+
+/// A table for people.
+pub fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header.map(str::to_uppercase));
+    let mut empty = true;
+    for row in rows {
+        empty = false;
+        table.add_row(row);
+    }
+    if empty {
+        return "nothing to list".to_owned();
+    }
+    // An id that is broken over two lines cannot be copied.
+    if let Some(first) = table.column_mut(0) {
+        first.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    table.trim_fmt()
+}
+
+/// Names and values of one thing; names without a value are left out.
+pub fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, Option<String>)>) -> String {
+    let facts: Vec<(&str, String)> = facts
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect();
+    let width = facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines: Vec<String> = facts
+        .iter()
+        .map(|(name, value)| format!("{name:width$}  {value}"))
+        .collect();
+    lines.join("\n")
+}
+
+/// A time for people.
+pub fn time(at: chrono::DateTime<chrono::Utc>) -> String {
+    at.format("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
+/// A text that may be absent.
+pub fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// A duration for people.
+pub fn duration(ms: i64) -> String {
+    match ms {
+        ..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        60_000..3_600_000 => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1_000),
+        _ => format!("{} h {} min", ms / 3_600_000, ms % 3_600_000 / 60_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        for (ms, text) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_250, "1.2 s"),
+            (61_000, "1 min 1 s"),
+            (7_260_000, "2 h 1 min"),
+        ] {
+            assert_eq!(duration(ms), text);
+        }
+    }
+
+    #[test]
+    fn absent_facts_leave_no_line() {
+        let text = facts([
+            ("run", Some("run_1".to_owned())),
+            ("code", None),
+            ("state", Some("queued".to_owned())),
+        ]);
+        assert_eq!(text, "run    run_1\nstate  queued");
+    }
+}

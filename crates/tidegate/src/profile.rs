@@ -1,0 +1,133 @@
+//! The profile: where the server of `tidegate dev` is and the keys it made, so that the next command needs no flags.
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use tidegate_embedded::default_data_dir;
+
+use crate::{
+    exit::Exit,
+    failure::{Failure, Outcome},
+};
+
+/// The file's name in the data directory of `tidegate dev`.
+pub const FILE: &str = "profile.toml";
+
+/// What the file holds. Readable by its owner only: it has keys.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The server.
+    pub url: String,
+    /// The name of the key for commands that need no administrator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// Keys by name; `admin` is the administrator's.
+    #[serde(default)]
+    pub keys: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Profile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Profile")
+            .field("url", &self.url)
+            .field("keys", &self.keys.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where the profile is unless `--profile` or `TIDEGATE_PROFILE` says so.
+pub fn default_path() -> Option<PathBuf> {
+    default_data_dir("dev").ok().map(|dir| dir.join(FILE))
+}
+
+impl Profile {
+    /// Reads a profile; `None` where there is no file.
+    pub fn read(path: &Path) -> Outcome<Option<Self>> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(Failure::caused(
+                    Exit::Usage,
+                    format!("cannot read the profile {}", path.display()),
+                    &error,
+                ));
+            }
+        };
+        // The parser's text would repeat the line at fault, which may hold a key.
+        toml::from_str(&text).map(Some).map_err(|_| {
+            Failure::usage(format!("{} is no profile", path.display())).remedy(
+                "delete it and start `tidegate dev` again, which writes a new one",
+            )
+        })
+    }
+
+    /// Writes it for its owner alone, whole or not at all.
+    pub fn write(&self, path: &Path) -> Outcome<()> {
+        let text = toml::to_string(self)
+            .map_err(|error| Failure::caused(Exit::Failed, "cannot write the profile", &error))?;
+        write_private(path, &text)
+    }
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+pub fn write_private(path: &Path, text: &str) -> Outcome<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let failed = |error: std::io::Error| {
+        Failure::caused(
+            Exit::Failed,
+            format!("cannot write {}", path.display()),
+            &error,
+        )
+    };
+    let aside = path.with_extension("new");
+    // A file left over from a crash may have any mode.
+    match std::fs::remove_file(&aside) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&aside)
+        .map_err(failed)?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(failed)?;
+    std::fs::rename(&aside, path).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_profile_is_for_its_owner_alone_and_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        assert!(Profile::read(&path).unwrap().is_none());
+        let profile = Profile {
+            url: "http://127.0.0.1:8480".to_owned(),
+            default: Some("acme".to_owned()),
+            keys: [("acme".to_owned(), "tg_secret".to_owned())].into(),
+        };
+        profile.write(&path).unwrap();
+        profile.write(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(Profile::read(&path).unwrap().unwrap().keys, profile.keys);
+        assert!(!format!("{profile:?}").contains("tg_secret"));
+
+        std::fs::write(&path, "url = tg_secret").unwrap();
+        let failure = Profile::read(&path).unwrap_err();
+        assert!(!failure.messages.join(" ").contains("tg_secret"));
+    }
+}
