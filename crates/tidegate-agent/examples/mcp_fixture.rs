@@ -106,7 +106,7 @@ impl Server {
                 "x".repeat(usize::try_from(arguments["bytes"].as_u64().unwrap_or(0)).unwrap_or(0))
             }
             "env" => env::vars()
-                .map(|(name, value)| format!("{name}={value}\n"))
+                .map(|(name, value)| name + "=" + &value + "\n")
                 .collect(),
             "slow" => {
                 pause(arguments["ms"].as_u64().unwrap_or(60_000));

@@ -236,7 +236,7 @@ impl<'a> Turn<'a> {
             tool = shown,
             code = answer.code.map(Code::as_str),
             is_error = answer.is_error,
-            ?took,
+            ?elapsed,
             "tool called"
         );
         let mut body = json!({

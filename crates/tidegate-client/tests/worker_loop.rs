@@ -1,5 +1,7 @@
 //! The worker loop against a server in memory, with the clock held.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail loudly")]
+
 mod fake;
 
 use std::{
@@ -302,7 +304,7 @@ async fn deltas_are_batched_and_repeated_as_they_were() {
             .filter_map(|event| event.body["text"].as_str())
             .collect()
     });
-    let expected: String = (0..100).map(|n| format!("{n} ")).collect();
+    let expected = (0..100).map(|n| n.to_string() + " ").collect::<String>();
     assert_eq!(text, expected);
     let kinds = server.kinds(run_id);
     assert!(

@@ -29,6 +29,10 @@ pub struct ToolLimits {
     pub processes: usize,
     /// How long a turn waits for servers that are being started for the first time.
     pub offer_wait: Duration,
+    /// How long a server may take until it can be called.
+    pub mount_timeout: Duration,
+    /// The first pause after a server ended; doubles up to a minute.
+    pub restart_base: Duration,
 }
 
 impl Default for ToolLimits {
@@ -36,6 +40,8 @@ impl Default for ToolLimits {
         Self {
             processes: limits::PROCESSES,
             offer_wait: limits::OFFER_WAIT,
+            mount_timeout: limits::MOUNT_TIMEOUT,
+            restart_base: limits::RESTART_BASE,
         }
     }
 }
@@ -87,7 +93,8 @@ impl ToolHost {
                 server.update(spec);
                 server
             } else {
-                Arc::new(Server::start(spec, Arc::clone(&self.shared.processes)))
+                let processes = Arc::clone(&self.shared.processes);
+                Arc::new(Server::start(spec, processes, self.shared.limits))
             };
             servers.insert(name, server);
         }

@@ -27,7 +27,7 @@ pub(super) struct ServerProcess {
     child: Child,
     group: Option<Pid>,
     stderr: Arc<Mutex<Vec<u8>>>,
-    _drain: AbortOnDropHandle<()>,
+    drain: AbortOnDropHandle<()>,
 }
 
 impl ServerProcess {
@@ -65,7 +65,7 @@ impl ServerProcess {
             child,
             group,
             stderr: last_words,
-            _drain: drain,
+            drain,
         };
         Ok((process, stdin, stdout))
     }
@@ -82,9 +82,10 @@ impl ServerProcess {
         status.map_or_else(|_| "unknown status".to_owned(), |status| status.to_string())
     }
 
-    /// The last line it wrote to its standard error. Only for servers that were never called: afterwards it may hold
+    /// The last line it wrote to its standard error before it ended. Only for servers that were never called: afterwards it may hold
     /// what they were called with.
-    pub(super) fn last_line(&self, scrubber: &Scrubber) -> Option<String> {
+    pub(super) async fn last_line(&mut self, scrubber: &Scrubber) -> Option<String> {
+        let _still_open = timeout(limits::LEAVE_GRACE, &mut self.drain).await;
         let words = self.stderr.lock();
         let text = String::from_utf8_lossy(&words);
         let line = text

@@ -29,7 +29,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{process::ServerProcess, scrub::Scrubber, spec::ToolServerSpec};
+use super::{host::ToolLimits, process::ServerProcess, scrub::Scrubber, spec::ToolServerSpec};
 use crate::{ambient, limits};
 
 /// Where a tool server is in its life.
@@ -122,7 +122,11 @@ impl Live {
 }
 
 impl Server {
-    pub(super) fn start(spec: ToolServerSpec, processes: Arc<Semaphore>) -> Self {
+    pub(super) fn start(
+        spec: ToolServerSpec,
+        processes: Arc<Semaphore>,
+        limits: ToolLimits,
+    ) -> Self {
         let (state, shown) = watch::channel(ServerState::WaitingForProcess);
         let stop = CancellationToken::new();
         let scrubber = Scrubber::new(spec.env.values());
@@ -136,6 +140,7 @@ impl Server {
             live: Arc::clone(&live),
             remount: Arc::clone(&remount),
             processes,
+            limits,
             stop: stop.clone(),
         };
         let task = Mutex::new(Some(tokio::spawn(keeper.run())));
@@ -193,6 +198,7 @@ struct Keeper {
     live: Arc<RwLock<Option<Arc<Live>>>>,
     remount: Arc<Notify>,
     processes: Arc<Semaphore>,
+    limits: ToolLimits,
     stop: CancellationToken,
 }
 
@@ -218,7 +224,7 @@ impl Keeper {
             } else {
                 ends + 1
             };
-            let pause = pause(ends, ambient::unit());
+            let pause = pause(self.limits.restart_base, ends, ambient::unit());
             let server = self.spec.read().name.clone();
             tracing::warn!(%server, reason, ?pause, "a tool server ended; it is started again after a pause");
             self.state.send_replace(ServerState::Down {
@@ -252,8 +258,8 @@ impl Keeper {
         let changed = Arc::new(Notify::new());
         let mount = self.mount(stdin, stdout, Arc::clone(&changed));
         let mounted = tokio::select! {
-            mounted = timeout(limits::MOUNT_TIMEOUT, mount) => mounted.unwrap_or_else(|_| {
-                Err(format!("no handshake and list of tools within {} s", limits::MOUNT_TIMEOUT.as_secs()))
+            mounted = timeout(self.limits.mount_timeout, mount) => mounted.unwrap_or_else(|_| {
+                Err(format!("no handshake and list of tools within {} s", self.limits.mount_timeout.as_secs_f64()))
             }),
             () = self.stop.cancelled() => Err("stopped".to_owned()),
         };
@@ -267,7 +273,7 @@ impl Keeper {
             Err(reason) => {
                 count("not_mounted");
                 let status = process.end().await;
-                let said = process.last_line(&self.scrubber);
+                let said = process.last_line(&self.scrubber).await;
                 let said = said
                     .map(|line| format!("; it said: {line}"))
                     .unwrap_or_default();
@@ -317,9 +323,13 @@ impl Keeper {
         let cancel = service.cancellation_token();
         let over = service.waiting();
         tokio::pin!(over);
+        let mut ended = false;
         let reason = loop {
             tokio::select! {
-                _ = &mut over => break "it ended".to_owned(),
+                _ = &mut over => {
+                    ended = true;
+                    break "it ended".to_owned();
+                }
                 () = self.stop.cancelled() => break "stopped".to_owned(),
                 () = current.broken.notified() => {
                     break format!("{} calls in a row did not end in time", limits::STRIKES);
@@ -327,7 +337,7 @@ impl Keeper {
                 () = changed.notified() => {}
                 () = self.remount.notified() => {}
             }
-            match timeout(limits::MOUNT_TIMEOUT, self.list(peer.clone())).await {
+            match timeout(self.limits.mount_timeout, self.list(peer.clone())).await {
                 Ok(Ok(listed)) => {
                     current = Arc::clone(&listed);
                     *self.live.write() = Some(listed);
@@ -337,9 +347,11 @@ impl Keeper {
             }
         };
         *self.live.write() = None;
-        // Closes the server's input.
-        cancel.cancel();
-        let _closed = timeout(limits::LEAVE_GRACE, over).await;
+        if !ended {
+            // Closes the server's input.
+            cancel.cancel();
+            let _closed = timeout(limits::LEAVE_GRACE, over).await;
+        }
         reason
     }
 }
@@ -404,11 +416,9 @@ fn judge(spec: &ToolServerSpec, listed: Vec<McpTool>) -> Tools {
 }
 
 /// The pause after so many ends in a row: doubles up to a minute; at least half of it is certain.
-fn pause(ends: u32, unit: f64) -> Duration {
+fn pause(base: Duration, ends: u32, unit: f64) -> Duration {
     let doublings = ends.saturating_sub(1).min(16);
-    let most = limits::RESTART_BASE
-        .saturating_mul(1 << doublings)
-        .min(limits::RESTART_MAX);
+    let most = base.saturating_mul(1 << doublings).min(limits::RESTART_MAX);
     most.mul_f64(0.5 + unit.clamp(0.0, 1.0) / 2.0)
 }
 
@@ -419,10 +429,16 @@ mod tests {
     /// O-26: restarts back off to a minute, and stay spread there.
     #[test]
     fn pauses_grow_to_a_minute() {
-        assert_eq!(pause(1, 1.0), Duration::from_secs(1));
-        assert_eq!(pause(1, 0.0), Duration::from_millis(500));
-        assert_eq!(pause(40, 1.0), Duration::from_mins(1));
-        assert_eq!(pause(40, 0.0), Duration::from_secs(30));
+        assert_eq!(pause(limits::RESTART_BASE, 1, 1.0), Duration::from_secs(1));
+        assert_eq!(
+            pause(limits::RESTART_BASE, 1, 0.0),
+            Duration::from_millis(500)
+        );
+        assert_eq!(pause(limits::RESTART_BASE, 40, 1.0), Duration::from_mins(1));
+        assert_eq!(
+            pause(limits::RESTART_BASE, 40, 0.0),
+            Duration::from_secs(30)
+        );
     }
 
     /// O-21: allowed are the operator's marks minus what the server itself calls writing, and nothing is added.

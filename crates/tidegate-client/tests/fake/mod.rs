@@ -187,7 +187,7 @@ impl FakeServer {
                 tokio::select! { () = changed => {}, () = sleep(Duration::from_millis(20)) => {} }
             }
         };
-        timeout(Duration::from_secs(600), wait)
+        timeout(Duration::from_mins(10), wait)
             .await
             .unwrap_or_else(|_| panic!("never: {what}"));
     }
