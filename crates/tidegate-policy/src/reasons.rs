@@ -9,6 +9,7 @@
 //! Invariants: a queued run always has at least one cause; causes come ranked, the shown one first; a remedy names
 //! calls and settings that exist.
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_model::{
@@ -69,8 +70,8 @@ pub struct LaneFacts {
 pub struct ParkedFacts {
     /// The kind of wait.
     pub why: ParkReason,
-    /// When it is over by itself, in milliseconds since 1970.
-    pub due_ms: Option<i64>,
+    /// When it is over by itself.
+    pub due: Option<DateTime<Utc>>,
     /// The run itself.
     pub run_id: RunId,
     /// Its conversation.
@@ -129,15 +130,15 @@ facts! {
     Scheduled {
         /// The run.
         run_id: RunId,
-        /// When it comes, in milliseconds since 1970.
-        run_at_ms: i64,
+        /// When it comes.
+        run_at: Option<DateTime<Utc>>,
     }
     /// It backs off.
     RetryBackoff {
         /// The run.
         run_id: RunId,
-        /// When the next attempt may start, in milliseconds since 1970.
-        retry_at_ms: i64,
+        /// When the next attempt may start.
+        retry_at: Option<DateTime<Utc>>,
         /// Attempts used.
         attempts: i32,
         /// The most attempts.
@@ -286,11 +287,11 @@ pub fn parked(facts: &ParkedFacts) -> Option<Cause> {
         })),
         ParkReason::Scheduled => Some(Cause::Scheduled(Scheduled {
             run_id: facts.run_id,
-            run_at_ms: facts.due_ms.unwrap_or_default(),
+            run_at: facts.due,
         })),
         ParkReason::RetryBackoff => Some(Cause::RetryBackoff(RetryBackoff {
             run_id: facts.run_id,
-            retry_at_ms: facts.due_ms.unwrap_or_default(),
+            retry_at: facts.due,
             attempts: facts.attempts,
             max_attempts: facts.max_attempts,
             last_code: facts.last_code,

@@ -67,7 +67,7 @@ pub(crate) async fn with_reasons(
 fn parked_reasons(row: &RunRow, parked: &Parked) -> Vec<QueueReasonView> {
     let cause = reasons::parked(&ParkedFacts {
         why: parked.why,
-        due_ms: parked.due.map(|due| due.timestamp_millis()),
+        due: parked.due,
         run_id: row.run_id,
         conversation_id: row.conversation_id,
         active_run: parked.active_run,

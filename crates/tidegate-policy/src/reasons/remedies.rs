@@ -1,20 +1,24 @@
 //! What to do about each cause, as an instruction that can be followed with the command line or the API.
 
+use chrono::{DateTime, SecondsFormat, Utc};
+
 use super::{Cause, ConversationBusy, NoEligiblePool, TenantCap, WaitingForWorker};
 
 pub(super) fn remedy(cause: &Cause) -> String {
     match cause {
         Cause::NoEligiblePool(facts) => no_eligible_pool(facts),
         Cause::Scheduled(facts) => format!(
-            "starts by itself at its start time; to start it now: `tidegate run requeue {0}` (POST /v1/runs/{0}/requeue)",
-            facts.run_id
+            "starts by itself {1}; to start it now: `tidegate run requeue {0}` (POST /v1/runs/{0}/requeue)",
+            facts.run_id,
+            at(facts.run_at)
         ),
         Cause::RetryBackoff(facts) => format!(
-            "is tried again by itself (attempt {1} of {2}); to try now: `tidegate run requeue {0}` (POST \
+            "is tried again by itself {3} (attempt {1} of {2}); to try now: `tidegate run requeue {0}` (POST \
              /v1/runs/{0}/requeue)",
             facts.run_id,
             facts.attempts.saturating_add(1),
-            facts.max_attempts
+            facts.max_attempts,
+            at(facts.retry_at)
         ),
         Cause::ConversationBusy(facts) => conversation_busy(facts),
         Cause::BackgroundDisabled(_) => {
@@ -26,6 +30,13 @@ pub(super) fn remedy(cause: &Cause) -> String {
         Cause::TenantForegroundCap(facts) => cap(facts, "foreground"),
         Cause::WaitingForWorker(facts) => waiting_for_worker(facts),
     }
+}
+
+fn at(time: Option<DateTime<Utc>>) -> String {
+    time.map_or_else(
+        || "at its time".to_owned(),
+        |time| format!("at {}", time.to_rfc3339_opts(SecondsFormat::Secs, true)),
+    )
 }
 
 pub(super) fn clause(cause: &Cause) -> String {
@@ -49,9 +60,9 @@ pub(super) fn clause(cause: &Cause) -> String {
 
 fn no_eligible_pool(facts: &NoEligiblePool) -> String {
     format!(
-        "publish and activate a pool descriptor that offers {}: `tidegate pool publish` and `tidegate pool activate` \
-         (PUT /v1/pools/{{poolId}}/descriptors/{{epoch}}, POST /v1/pools/{{poolId}}/epoch), then start a worker of \
-         that pool; otherwise the run fails as UNSATISFIABLE {} s after this began",
+        "publish and activate a pool descriptor that offers {}, with a key of role pool_controller: `tidegate pool \
+         publish FILE --activate` (PUT /v1/pools/{{poolId}}/descriptors/{{epoch}}, POST /v1/pools/{{poolId}}/epoch), then \
+         start a worker with a key of that pool; otherwise the run fails as UNSATISFIABLE {} s after this began",
         facts.capability,
         facts.unroutable_grace_ms / 1_000
     )

@@ -108,7 +108,7 @@ fn parked_runs_have_their_own_cause() {
     let rival = RunId::new();
     let facts = |why| ParkedFacts {
         why,
-        due_ms: Some(1_000),
+        due: DateTime::from_timestamp_millis(1_000),
         run_id,
         conversation_id: Some(ConversationId::new()),
         active_run: Some(rival),

@@ -135,3 +135,158 @@ const fn code(why: ParkReason) -> Option<QueueReason> {
         ParkReason::Waiting | ParkReason::Review => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use tidegate_model::{
+        Capability, ConversationId, Fence, PoolId, RunId,
+        run::{AttemptOutcome, QuotaBucket, RunKind, RunState, ServiceClass},
+    };
+    use tidegate_store::{
+        lanes::LaneKey,
+        read::runs::{Ended, Parked, Queued},
+    };
+
+    use super::*;
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)
+    }
+
+    fn run(place: RunPlace, read_at: i64) -> RunRow {
+        RunRow {
+            run_id: RunId::new(),
+            scope: "main".to_owned(),
+            lane: LaneKey {
+                bucket: QuotaBucket::Uncounted,
+                tenant: "acme".parse().unwrap(),
+                class: 1,
+            },
+            kind: RunKind::BusinessTask,
+            capability: Capability::chat(),
+            service_class: ServiceClass::Standard,
+            priority: 0,
+            conversation_id: None,
+            max_attempts: 5,
+            budget_tokens: None,
+            budget_ms: None,
+            run_at: None,
+            deadline: None,
+            created_at: at(0),
+            attempts: 0,
+            spent_tokens: 0,
+            spent_ms: 0,
+            place,
+            read_at: at(read_at),
+        }
+    }
+
+    fn attempt(queued: i64, started: i64, ended: i64) -> AttemptRow {
+        AttemptRow {
+            attempt: 1,
+            fence: Fence {
+                generation: 1,
+                number: 1,
+            },
+            holder: "w".to_owned(),
+            incarnation: 1,
+            pool: PoolId::builtin(),
+            queued_at: at(queued),
+            started_at: at(started),
+            ended_at: at(ended),
+            outcome: AttemptOutcome::Failed,
+            code: None,
+            tokens: 0,
+        }
+    }
+
+    fn queued(since: i64) -> RunPlace {
+        RunPlace::Queued(Queued {
+            queued_at: at(since),
+            rank: 1,
+            urgency: 0,
+            position: 1,
+        })
+    }
+
+    fn ended(since: i64) -> RunPlace {
+        RunPlace::Ended(Ended {
+            state: RunState::Cancelled,
+            code: None,
+            detail: None,
+            result: None,
+            ended_at: at(since),
+        })
+    }
+
+    fn seconds(from: i64, to: i64) -> Interval {
+        Interval {
+            from_ms: from * 1_000,
+            to_ms: to * 1_000,
+        }
+    }
+
+    /// R3.9: a turn that waited for its time, then for its conversation, then in the queue.
+    #[test]
+    fn a_turn_is_cut_into_schedule_conversation_and_queue() {
+        let mut turn = run(queued(30), 50);
+        turn.run_at = Some(at(10));
+        turn.conversation_id = Some(ConversationId::new());
+        let timeline = of(&turn, &[], &[]);
+        assert_eq!(timeline.queued, [seconds(30, 50)]);
+        assert_eq!(
+            timeline.parked,
+            [
+                (QueueReason::Scheduled, seconds(0, 10)),
+                (QueueReason::ConversationBusy, seconds(10, 30))
+            ]
+        );
+    }
+
+    /// R3.9, R3.11: backing off counts; being a dead letter does not.
+    #[test]
+    fn backoff_counts_and_death_does_not() {
+        let attempts = [attempt(0, 5, 10), attempt(20, 25, 30)];
+        let back = Requeue {
+            at: at(60),
+            was_ended: true,
+        };
+        let timeline = of(&run(queued(60), 70), &attempts, &[back]);
+        let expected = [seconds(0, 5), seconds(20, 25), seconds(60, 70)];
+        assert_eq!(timeline.queued, expected);
+        assert_eq!(
+            timeline.parked,
+            [(QueueReason::RetryBackoff, seconds(10, 20))]
+        );
+        // Started before its time: what went before was backing off all the same.
+        let early = Requeue {
+            at: at(15),
+            was_ended: false,
+        };
+        let timeline = of(&run(queued(15), 15), &attempts[..1], &[early]);
+        assert_eq!(
+            timeline.parked,
+            [(QueueReason::RetryBackoff, seconds(10, 15))]
+        );
+    }
+
+    #[test]
+    fn what_ended_without_a_lease_waited_until_then() {
+        let timeline = of(&run(ended(40), 90), &[], &[]);
+        assert_eq!(timeline.queued, [seconds(0, 40)]);
+        let timeline = of(&run(ended(10), 90), &[attempt(0, 5, 10)], &[]);
+        assert_eq!(timeline.queued, [seconds(0, 5)]);
+        assert_eq!(timeline.parked, []);
+        let parked = RunPlace::Parked(Parked {
+            why: ParkReason::Waiting,
+            due: None,
+            parked_at: at(10),
+            active_run: None,
+            last_code: None,
+        });
+        // Waiting is no queueing.
+        let timeline = of(&run(parked, 90), &[attempt(0, 5, 10)], &[]);
+        assert_eq!((timeline.queued.len(), timeline.parked.len()), (1, 0));
+    }
+}

@@ -1,0 +1,14 @@
+//! Why a run waits and where it is, against a real PostgreSQL.
+
+#![expect(clippy::expect_used, reason = "tests fail loudly")]
+
+#[path = "why/events.rs"]
+mod events;
+#[path = "why/lists.rs"]
+mod lists;
+#[path = "why/reasons.rs"]
+mod reasons;
+#[path = "why/rig.rs"]
+mod rig;
+#[path = "why/waits.rs"]
+mod waits;
