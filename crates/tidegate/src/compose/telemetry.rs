@@ -7,6 +7,9 @@ use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
 use crate::failure::{Failure, Outcome};
 
+/// Libraries whose logs hold contents of messages; no level switches them on (R21.3).
+const SILENCED: [&str; 1] = ["rmcp"];
+
 /// Starts logging as the settings say. A second start in the same process changes nothing.
 pub fn start(settings: &Settings) -> Outcome<()> {
     let filter = EnvFilter::builder()
@@ -18,6 +21,11 @@ pub fn start(settings: &Settings) -> Outcome<()> {
                 settings.log_level
             ))
         })?;
+    // The MCP library logs what servers and models say to each other, already at level info.
+    let filter = SILENCED
+        .iter()
+        .filter_map(|name| format!("{name}=off").parse().ok())
+        .fold(filter, EnvFilter::add_directive);
     let layer = fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter);
     let _started_before = match settings.log_format {
