@@ -100,6 +100,23 @@ pub(crate) async fn observe(
         })
 }
 
+/// The look that each new connection begins with. A database that is not migrated yet, or a standby, has no generation
+/// to raise; whatever else goes wrong shows itself by the statement the connection was made for.
+pub(crate) async fn on_connect(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    match observe(connection, None).await {
+        Ok(generation) if generation.raised => {
+            tracing::warn!(
+                generation = generation.number,
+                cause = generation.cause,
+                "the database comes from another history; leases of earlier generations are refused"
+            );
+        }
+        Ok(_) => {}
+        Err(error) => tracing::debug!(%error, "the identity of the database cannot be read"),
+    }
+    Ok(())
+}
+
 /// What a raise must still find.
 struct Expected<'a> {
     identity: &'a str,

@@ -7,7 +7,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use crate::Error;
+use crate::{Error, cluster};
 
 /// How to connect.
 #[derive(Clone)]
@@ -57,6 +57,9 @@ impl ConnectOptions {
 
 /// Opens a pool; the first connection is made when it is needed.
 ///
+/// Each new connection looks at the database's identity before anything else happens on it. A promotion or a restore
+/// breaks every session, so that the generation of fences has risen before a claim can reach the other history (R4.7).
+///
 /// The pool does not ping before each use: that costs a round trip per statement, and a dead connection shows itself by
 /// the error of the statement, which callers treat as [`Error::Unavailable`].
 pub fn connect(options: &ConnectOptions) -> Result<PgPool, Error> {
@@ -65,5 +68,6 @@ pub fn connect(options: &ConnectOptions) -> Result<PgPool, Error> {
         .acquire_timeout(options.acquire_timeout)
         .test_before_acquire(false)
         .max_lifetime(Duration::from_secs(30 * 60))
+        .after_connect(|connection, _| Box::pin(cluster::on_connect(connection)))
         .connect_lazy_with(options.parse()?))
 }

@@ -1,0 +1,280 @@
+use std::time::Duration;
+
+use tidegate_engine::{Engine, catalog, config_bus, ops, settings::Settings};
+use tidegate_model::api::{PageQuery, RevisionView};
+use tidegate_store::Store;
+
+use crate::{
+    catalog::provider,
+    rig::{World, eventually, id, operator, tenant},
+};
+
+async fn revisions(engine: &Engine, limit: u32) -> Vec<RevisionView> {
+    let query = PageQuery {
+        limit: Some(limit),
+        cursor: None,
+    };
+    ops::revisions(engine, &operator(), &query)
+        .await
+        .unwrap()
+        .items
+}
+
+async fn put(engine: &Engine, url: &str) {
+    let request = provider(url, Some("k"));
+    catalog::put_provider(engine, &operator(), id("openai"), request)
+        .await
+        .unwrap();
+}
+
+async fn url_seen(engine: &Engine) -> Option<String> {
+    let catalog = catalog::resolved(engine).await.unwrap();
+    catalog
+        .providers
+        .first()
+        .map(|provider| provider.base_url.clone())
+}
+
+/// R17.1: revisions are dense and become visible in their order, however many write at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn revisions_are_dense_and_seen_in_order() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let start = engine.store().last_revision().await.unwrap();
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..8 {
+        let engine = engine.clone();
+        writers.spawn(async move {
+            for number in 0..10 {
+                tenant(&engine, &format!("t{writer}-{number}")).await;
+            }
+        });
+    }
+    // A reader that moves to the newest it sees must have seen all before it.
+    let mut seen = start;
+    while seen < start + 80 {
+        let news = engine.store().revisions_after(seen, 1_000).await.unwrap();
+        for revision in news {
+            assert_eq!(revision.revision, seen + 1, "a gap");
+            seen += 1;
+        }
+    }
+    while let Some(writer) = writers.join_next().await {
+        writer.unwrap();
+    }
+    assert_eq!(engine.store().last_revision().await.unwrap(), start + 80);
+}
+
+/// R17.1, R17.2: a change is served by another instance within a second, and the log shows since when it is in force
+/// everywhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_in_force_everywhere_within_a_second() {
+    let world = World::new().await;
+    let (one, two) = (world.node().await, world.node().await);
+    for node in [&one, &two] {
+        let listening = || async { node.engine.platform().bus().is_listening() };
+        eventually("listening", Duration::from_secs(5), listening).await;
+    }
+    assert_eq!(url_seen(&two.engine).await, None);
+    for number in 0..5 {
+        let url = format!("https://api-{number}.example/v1");
+        put(&one.engine, &url).await;
+        assert_eq!(
+            url_seen(&one.engine).await.as_deref(),
+            Some(url.as_str()),
+            "at once where it was made"
+        );
+        let seen = || async { url_seen(&two.engine).await.as_deref() == Some(url.as_str()) };
+        eventually("served elsewhere", Duration::from_secs(1), seen).await;
+    }
+    let in_force = || async { revisions(&one.engine, 1).await[0].in_force_since.is_some() };
+    eventually("in force everywhere", Duration::from_secs(2), in_force).await;
+    let listed = ops::instances(&one.engine, &operator()).await.unwrap();
+    let last = one.engine.store().last_revision().await.unwrap();
+    assert_eq!(listed.len(), 2);
+    assert!(
+        listed
+            .iter()
+            .all(|i| i.alive && i.listening && i.revision == last)
+    );
+    assert!(
+        listed.iter().all(|i| i.clock_skew_ms.abs() < 500),
+        "one machine, one clock"
+    );
+    // An instance that has stopped holds nothing back.
+    two.stop().await;
+    put(&one.engine, "https://last.example/v1").await;
+    let in_force = || async { revisions(&one.engine, 1).await[0].in_force_since.is_some() };
+    eventually("in force without it", Duration::from_secs(2), in_force).await;
+}
+
+/// R17.2: as long as one live instance has not followed, a change is not in force everywhere.
+#[tokio::test]
+async fn an_instance_that_does_not_follow_is_not_overlooked() {
+    let world = World::new().await;
+    let follower = world.node().await;
+    // Alive by its heartbeat, but deaf: no loop that follows the log.
+    let deaf = world.engine(World::settings()).await;
+    put(&follower.engine, "https://api.example/v1").await;
+    let caught_up = || async {
+        tidegate_engine::instances::heartbeat::beat(&deaf)
+            .await
+            .unwrap();
+        let all = ops::instances(&deaf, &operator()).await.unwrap();
+        let last = deaf.store().last_revision().await.unwrap();
+        all.iter().any(|i| i.revision == last)
+    };
+    eventually("the other one followed", Duration::from_secs(2), caught_up).await;
+    assert_eq!(revisions(&deaf, 1).await[0].in_force_since, None);
+}
+
+/// R17.1: without any notification the poll finds the change in its time.
+#[tokio::test]
+async fn without_notifications_the_poll_finds_a_change() {
+    let world = World::new().await;
+    let settings = Settings {
+        config_poll_ms: 300,
+        ..World::settings()
+    };
+    let follower = world.engine(settings).await;
+    let stop = tokio_util::sync::CancellationToken::new();
+    let task = tokio::spawn(config_bus::run(follower.clone(), stop.clone()));
+    let writer = world.engine(World::settings()).await;
+    assert_eq!(url_seen(&follower).await, None);
+    put(&writer, "https://api.example/v1").await;
+    let seen = || async { url_seen(&follower).await.is_some() };
+    eventually("found by polling", Duration::from_millis(1_500), seen).await;
+    // A log that was restored from an older state is noticed too.
+    let served = follower.platform().bus().served();
+    sqlx::query("DELETE FROM config_revisions WHERE revision = (SELECT max(revision) FROM config_revisions)")
+        .execute(world.db.pool())
+        .await
+        .unwrap();
+    let back = || async { follower.platform().bus().served() == served - 1 };
+    eventually(
+        "the served revision follows down",
+        Duration::from_secs(2),
+        back,
+    )
+    .await;
+    stop.cancel();
+    task.await.unwrap();
+}
+
+/// R17.1: a hint that cannot be sent only warns; the write stands.
+#[tokio::test]
+async fn a_failed_hint_does_not_undo_the_write() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    put(&engine, "https://api.example/v1").await;
+    let gone = world.store();
+    gone.pool().close().await;
+    let gone: Store = gone;
+    config_bus::publish(&gone, 1).await;
+    assert!(url_seen(&engine).await.is_some());
+}
+
+/// O-30: a notification carries a number and nothing else, whatever was written; a large write always commits.
+#[tokio::test]
+async fn notifications_carry_a_number_only() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let mut listener = engine.store().listen(&[config_bus::CHANNEL]).await.unwrap();
+    let mut server = crate::catalog::tool_server(&[("TOKEN", &"ß".repeat(4_000))]);
+    server.args = (0..20).map(|_| "漢字".repeat(500)).collect();
+    catalog::put_tool_server(&engine, &operator(), id("large"), server)
+        .await
+        .unwrap();
+    put(&engine, "https://api.example/v1").await;
+    for _ in 0..2 {
+        let heard = tokio::time::timeout(Duration::from_secs(2), listener.next())
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(heard.payload.len() <= 20, "{}", heard.payload.len());
+        assert!(heard.payload.parse::<i64>().is_ok(), "{}", heard.payload);
+    }
+    let resolved = catalog::resolved(&engine).await.unwrap();
+    assert_eq!(resolved.tool_servers[0].args.len(), 20);
+}
+
+/// O-24: under constant use of the old settings, a change wins everywhere and nothing brings the old ones back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_in_flight_never_bring_old_settings_back() {
+    let world = World::new().await;
+    let settings = || Settings {
+        cache_ttl_ms: 300,
+        ..World::settings()
+    };
+    let (one, two) = (
+        world.node_at(&world.db.url(), settings()).await,
+        world.node_at(&world.db.url(), settings()).await,
+    );
+    put(&one.engine, "https://0.example/v1").await;
+    let stop = tokio_util::sync::CancellationToken::new();
+    let mut readers = tokio::task::JoinSet::new();
+    for engine in [&one.engine, &one.engine, &two.engine, &two.engine] {
+        let (engine, stop) = (engine.clone(), stop.clone());
+        readers.spawn(async move {
+            let mut newest = 0_u32;
+            while !stop.is_cancelled() {
+                let url = url_seen(&engine).await.unwrap_or_default();
+                let number = url["https://".len()..]
+                    .split('.')
+                    .next()
+                    .unwrap()
+                    .parse()
+                    .unwrap();
+                assert!(number >= newest, "went back from {newest} to {number}");
+                newest = number;
+                tokio::task::yield_now().await;
+            }
+            newest
+        });
+    }
+    for number in 1..=40 {
+        put(&one.engine, &format!("https://{number}.example/v1")).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Five lifetimes of a cached value.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    stop.cancel();
+    while let Some(newest) = readers.join_next().await {
+        assert_eq!(newest.unwrap(), 40);
+    }
+}
+
+/// Architecture, rules: a list of all caches is generated; each says what empties it, and no other module keeps
+/// configuration in a cache of its own.
+#[tokio::test]
+async fn every_cache_of_configuration_is_listed() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let caches = engine.platform().caches().list();
+    let names: Vec<_> = caches.iter().map(|cache| cache.name()).collect();
+    assert_eq!(names, ["keys", "catalog"]);
+    assert!(caches.iter().all(|cache| !cache.concerns().is_empty()));
+    let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut with_caches = Vec::new();
+    let mut open = vec![sources.clone()];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if std::fs::read_to_string(&path)
+                .unwrap()
+                .contains("use moka::")
+            {
+                with_caches.push(path.strip_prefix(&sources).unwrap().to_path_buf());
+            }
+        }
+    }
+    with_caches.sort();
+    // context.rs keeps what never changes: places of leases, requirement classes.
+    let expected = ["cache.rs", "context.rs"].map(std::path::PathBuf::from);
+    assert_eq!(
+        with_caches, expected,
+        "keep configuration in a VersionedCache of platform::Caches"
+    );
+}

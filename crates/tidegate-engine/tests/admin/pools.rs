@@ -1,0 +1,169 @@
+use tidegate_engine::pools;
+use tidegate_model::{
+    Capability, Code,
+    api::SetEpoch,
+    contracts::{CapabilityDescriptor, DescriptorContract},
+    principal::Role,
+};
+
+use crate::rig::{World, as_role, id, operator, refused};
+
+fn descriptor(epoch: i64, capabilities: &[&str]) -> CapabilityDescriptor {
+    CapabilityDescriptor {
+        contract: DescriptorContract::V1,
+        pool_id: id("gpu"),
+        descriptor_epoch: epoch,
+        runtime_digest: None,
+        capabilities: capabilities.iter().map(|name| id(name)).collect(),
+    }
+}
+
+/// R5.1: immutable once published; the same content again is a repeat.
+#[tokio::test]
+async fn a_descriptor_never_changes() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let controller = as_role(Role::PoolController, None);
+    let publish = async |epoch, content| {
+        pools::publish(&engine, &controller, &id("gpu"), epoch, content).await
+    };
+    let first = publish(1, descriptor(1, &["chat", "ocr"])).await.unwrap();
+    assert!(first.digest.starts_with("sha256:"));
+    let revision = engine.store().last_revision().await.unwrap();
+    assert_eq!(
+        publish(1, descriptor(1, &["chat", "ocr"])).await.unwrap(),
+        first
+    );
+    assert_eq!(engine.store().last_revision().await.unwrap(), revision);
+    assert_eq!(
+        refused(publish(1, descriptor(1, &["chat"])).await),
+        Code::VersionConflict
+    );
+    for (epoch, content, field) in [
+        (2, descriptor(3, &["chat"]), "descriptorEpoch"),
+        (0, descriptor(0, &["chat"]), "descriptorEpoch"),
+        (2, descriptor(2, &[]), "capabilities"),
+        (2, descriptor(2, &["chat", "chat"]), "capabilities"),
+        (
+            2,
+            CapabilityDescriptor {
+                pool_id: id("cpu"),
+                ..descriptor(2, &["chat"])
+            },
+            "poolId",
+        ),
+    ] {
+        let error = publish(epoch, content).await.unwrap_err();
+        assert_eq!(error.problem().field.as_deref(), Some(field));
+    }
+    for change in [
+        "UPDATE pool_descriptors SET epoch = 9",
+        "DELETE FROM pool_descriptors",
+    ] {
+        assert!(
+            sqlx::query(change).execute(world.db.pool()).await.is_err(),
+            "{change}"
+        );
+    }
+}
+
+/// R5.3: compare-and-set to a published epoch, never lowered.
+#[tokio::test]
+async fn an_epoch_only_rises_and_one_of_two_wins() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let controller = as_role(Role::PoolController, None);
+    for epoch in 1..=3 {
+        let content = descriptor(epoch, &["chat"]);
+        pools::publish(&engine, &controller, &id("gpu"), epoch, content)
+            .await
+            .unwrap();
+    }
+    let set = async |expected, active| {
+        pools::set_epoch(
+            &engine,
+            &controller,
+            &id("gpu"),
+            SetEpoch { expected, active },
+        )
+        .await
+    };
+    assert_eq!(
+        refused(set(Some(1), 2).await),
+        Code::VersionConflict,
+        "none is in force"
+    );
+    let view = set(None, 1).await.unwrap();
+    assert_eq!(
+        (view.active_descriptor_epoch, view.epochs.len()),
+        (Some(1), 3)
+    );
+    assert_eq!(view.descriptor, Some(descriptor(1, &["chat"])));
+    let (two, three) = tokio::join!(set(Some(1), 2), set(Some(1), 3));
+    assert!(two.is_ok() != three.is_ok(), "one compare-and-set wins");
+    let loser = two.err().or(three.err()).unwrap();
+    assert_eq!(loser.code(), Code::VersionConflict);
+    let active = pools::list(&engine, &operator()).await.unwrap();
+    let active = active
+        .iter()
+        .find(|pool| pool.pool_id == id("gpu"))
+        .unwrap()
+        .active_descriptor_epoch;
+    let below = set(active, 1).await.unwrap_err();
+    assert!(below.to_string().contains("never lowered"), "{below}");
+    assert_eq!(
+        set(active, 99)
+            .await
+            .unwrap_err()
+            .problem()
+            .field
+            .as_deref(),
+        Some("active")
+    );
+    let ghost = SetEpoch {
+        expected: None,
+        active: 1,
+    };
+    let ghost = pools::set_epoch(&engine, &controller, &id("ghost"), ghost).await;
+    assert_eq!(refused(ghost), Code::NotFound);
+}
+
+/// R5.4: the built-in executor's pool is published by the server; a new epoch only where what it offers changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_builtin_pool_follows_the_settings() {
+    let world = World::new().await;
+    let starts = (0..4).map(|_| world.engine(World::settings()));
+    let engines = futures::future::join_all(starts).await;
+    let builtin = async || {
+        let all = pools::list(&engines[0], &operator()).await.unwrap();
+        all.into_iter()
+            .find(|pool| pool.pool_id == id("builtin"))
+            .unwrap()
+    };
+    let view = builtin().await;
+    assert_eq!(
+        (view.active_descriptor_epoch, view.epochs.len()),
+        (Some(1), 1)
+    );
+    assert_eq!(view.descriptor.unwrap().capabilities, [Capability::chat()]);
+    let wider = tidegate_engine::settings::Settings {
+        builtin_capabilities: vec![id("ocr"), Capability::chat()],
+        ..World::settings()
+    };
+    world.engine(wider.clone()).await;
+    world.engine(wider).await;
+    let view = builtin().await;
+    assert_eq!(
+        (view.active_descriptor_epoch, view.epochs.len()),
+        (Some(2), 2)
+    );
+    let active = engines[0].store().active_pools().await.unwrap();
+    assert_eq!(active[0].capabilities, [Capability::chat(), id("ocr")]);
+    let controller = as_role(Role::PoolController, None);
+    let content = CapabilityDescriptor {
+        pool_id: id("builtin"),
+        ..descriptor(3, &["chat"])
+    };
+    let meddling = pools::publish(&engines[0], &controller, &id("builtin"), 3, content).await;
+    assert_eq!(refused(meddling), Code::Forbidden);
+}
