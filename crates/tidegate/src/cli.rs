@@ -71,6 +71,10 @@ enum Command {
     Serve(commands::serve::ServeCommand),
     /// Serve without set-up: private database, key, demo data
     Dev(commands::dev::DevCommand),
+    /// See it work: turns, a wait with its reason, a takeover
+    Demo(commands::demo::DemoCommand),
+    /// Check configuration, database, secrets and server, with remedies
+    Doctor(commands::doctor::DoctorCommand),
     /// Bring the database to this release's schema
     Migrate(commands::migrate::MigrateCommand),
     /// Show every setting with value, source and meaning
@@ -129,6 +133,8 @@ impl Cli {
         match self.command {
             Command::Serve(command) => command.run(&context).await,
             Command::Dev(command) => command.run(&context).await,
+            Command::Demo(command) => command.run(&context).await,
+            Command::Doctor(command) => command.run(&context).await,
             Command::Migrate(command) => command.run(&context).await,
             Command::Secrets(command) => command.run(&context).await,
             Command::Recover(command) => command.run(&context).await,

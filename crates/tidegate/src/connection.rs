@@ -23,7 +23,14 @@ pub struct Connection {
     #[arg(long, global = true, value_name = "KEY", hide_possible_values = true)]
     key: Option<String>,
     /// Which key of the profile to use, for example admin, acme or globex
-    #[arg(long = "as", global = true, value_name = "NAME", conflicts_with = "key")]
+    // The id stands apart from the `name` that many commands take: clap keeps one value per id.
+    #[arg(
+        id = "as",
+        long = "as",
+        global = true,
+        value_name = "NAME",
+        conflicts_with = "key"
+    )]
     name: Option<String>,
     /// The profile that `tidegate dev` wrote [env: TIDEGATE_PROFILE]
     #[arg(long, global = true, value_name = "FILE")]

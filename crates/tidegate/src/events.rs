@@ -142,6 +142,14 @@ pub fn describe(event: &RunEvent) -> Option<String> {
                 .map_or_else(String::new, |tokens| format!(", {tokens} tokens"));
             format!("model {} asked{tokens}", text("model"))
         }
+        EventKind::WorkerNote if body["note"] == "tools.offered" => {
+            let tools = body["tools"].as_object();
+            let names: Vec<&str> = tools
+                .into_iter()
+                .flat_map(|tools| tools.values().filter_map(serde_json::Value::as_str))
+                .collect();
+            format!("may call {}", names.join(", "))
+        }
         EventKind::WorkerNote => format!("note: {body}"),
         EventKind::RunRequeued => format!("put back by {}", text("by")),
         EventKind::RunEnded => match body["code"].as_str() {

@@ -68,13 +68,6 @@ impl Failure {
         self.remedy = Some(remedy.into());
         self
     }
-
-    /// Says how the program ends.
-    #[must_use]
-    pub const fn exit(mut self, exit: Exit) -> Self {
-        self.exit = exit;
-        self
-    }
 }
 
 /// An error and its sources in one line.

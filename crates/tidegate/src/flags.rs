@@ -53,6 +53,17 @@ impl Args for SettingFlags {
     }
 }
 
+/// Another default than the table's, weaker than every source: used only where the environment and the flags say nothing.
+pub fn with_default(mut flags: SettingFlags, name: &str, text: &str) -> SettingFlags {
+    let env = table().find(|setting| setting.name == name);
+    let said = flags.0.iter().any(|(given, _)| given == name)
+        || env.is_some_and(|setting| std::env::var_os(setting.env).is_some());
+    if !said {
+        flags.0.push((name.to_owned(), text.to_owned()));
+    }
+    flags
+}
+
 /// Shown by `-h`; `--help` shows all.
 const SHOWN: [&str; 5] = [
     "roles",

@@ -10,6 +10,7 @@ mod cli;
 mod commands;
 mod compose;
 mod connection;
+mod demo;
 mod dev;
 mod events;
 mod exit;

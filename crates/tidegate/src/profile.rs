@@ -61,9 +61,8 @@ impl Profile {
         };
         // The parser's text would repeat the line at fault, which may hold a key.
         toml::from_str(&text).map(Some).map_err(|_| {
-            Failure::usage(format!("{} is no profile", path.display())).remedy(
-                "delete it and start `tidegate dev` again, which writes a new one",
-            )
+            Failure::usage(format!("{} is no profile", path.display()))
+                .remedy("delete it and start `tidegate dev` again, which writes a new one")
         })
     }
 

@@ -92,7 +92,13 @@ fn show(context: &Context, loaded: &Loaded) {
 
 fn revisions(items: &[RevisionView]) -> String {
     table(
-        ["revision", "what", "which", "at", "in force everywhere since"],
+        [
+            "revision",
+            "what",
+            "which",
+            "at",
+            "in force everywhere since",
+        ],
         items.iter().map(|revision| {
             [
                 revision.revision.to_string(),

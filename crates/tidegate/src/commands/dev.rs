@@ -21,7 +21,7 @@ use crate::{
     dev::{checkout, home::Home, seed},
     exit::Exit,
     failure::{Failure, Outcome},
-    flags::SettingFlags,
+    flags::{SettingFlags, with_default},
     output::facts,
     profile::{self, Profile},
     signals::Stops,
@@ -59,7 +59,8 @@ struct Ready {
 impl DevCommand {
     /// Runs until it is told to end.
     pub async fn run(self, context: &Context) -> Outcome {
-        let loaded = context.settings_with(self.flags.clone())?;
+        let flags = with_default(self.flags.clone(), "log_level", "warn");
+        let loaded = context.settings_with(flags)?;
         telemetry::start(&loaded.settings)?;
         warn_of_ignored(context, &loaded);
         let dir = Home::directory(&loaded.settings, "dev")?;
@@ -133,10 +134,20 @@ impl DevCommand {
             seed::tenants(&admin, &mut ready.profile).await?;
             ready.profile.write(&path)?;
             let mut mock = None;
-            let source = self.model.source(async || start_mock(&mut mock).await).await?;
+            let source = self
+                .model
+                .source(async || start_mock(&mut mock).await)
+                .await?;
             ready.model = seed::model(&admin, &source).await?;
             ready._mock = mock;
-            ready.tools = seed::tools(&admin, Path::new(".").canonicalize().as_deref().unwrap_or(Path::new("."))).await?;
+            ready.tools = seed::tools(
+                &admin,
+                Path::new(".")
+                    .canonicalize()
+                    .as_deref()
+                    .unwrap_or(Path::new(".")),
+            )
+            .await?;
             if ready.tools.is_empty() {
                 context.output.note(
                     "no tool servers: start this in a checkout after `make setup`, or add some with `tidegate tool set`",
@@ -169,7 +180,10 @@ fn warn_of_ignored(context: &Context, loaded: &Loaded) {
     let given = [
         (settings.database_url.is_some(), "CONFIG_DB_URL"),
         (settings.enc_key.is_some(), "CONFIG_ENC_KEY"),
-        (settings.enc_key_previous.is_some(), "CONFIG_ENC_KEY_PREVIOUS"),
+        (
+            settings.enc_key_previous.is_some(),
+            "CONFIG_ENC_KEY_PREVIOUS",
+        ),
     ];
     for (_, name) in given.iter().filter(|(given, _)| *given) {
         context.output.warn(&format!(
@@ -180,7 +194,11 @@ fn warn_of_ignored(context: &Context, loaded: &Loaded) {
 
 /// A wrong key here means that the key's file is not the one of the data beside it.
 fn lost_key(failure: Failure, home: &Home) -> Failure {
-    if !failure.messages.iter().any(|text| text.contains("CONFIG_ENC_KEY is not the key")) {
+    if !failure
+        .messages
+        .iter()
+        .any(|text| text.contains("CONFIG_ENC_KEY is not the key"))
+    {
         return failure;
     }
     let dir = home.dir().display();
@@ -215,7 +233,11 @@ fn announce(context: &Context, home: &Home, ready: &Ready) {
         ("database", Some(home.database())),
         (
             "keys",
-            Some(format!("{} in {}", keys.join(", "), home.profile_path().display())),
+            Some(format!(
+                "{} in {}",
+                keys.join(", "),
+                home.profile_path().display()
+            )),
         ),
         ("model", Some(ready.model.clone())),
         (

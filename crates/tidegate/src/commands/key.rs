@@ -110,7 +110,10 @@ pub fn show_created(output: Output, created: &CreatedKey) {
         facts([
             ("key", Some(created.key.key_id.to_string())),
             ("role", Some(created.key.role.to_string())),
-            ("tenant", created.key.tenant.as_ref().map(ToString::to_string)),
+            (
+                "tenant",
+                created.key.tenant.as_ref().map(ToString::to_string),
+            ),
             ("pool", created.key.pool.as_ref().map(ToString::to_string)),
             ("secret", Some(created.secret.clone())),
         ])
@@ -120,7 +123,16 @@ pub fn show_created(output: Output, created: &CreatedKey) {
 
 fn list(keys: &[KeyView]) -> String {
     table(
-        ["key", "role", "tenant", "pool", "scopes", "name", "last used", "state"],
+        [
+            "key",
+            "role",
+            "tenant",
+            "pool",
+            "scopes",
+            "name",
+            "last used",
+            "state",
+        ],
         keys.iter().map(|key| {
             let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.as_str()).collect();
             [

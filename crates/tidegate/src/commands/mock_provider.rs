@@ -35,9 +35,9 @@ impl MockProviderCommand {
             None => Scenario::demo(),
         };
         for variable in &self.variables {
-            let (name, value) = variable.split_once('=').ok_or_else(|| {
-                Failure::usage(format!("--var {variable}: expected NAME=VALUE"))
-            })?;
+            let (name, value) = variable
+                .split_once('=')
+                .ok_or_else(|| Failure::usage(format!("--var {variable}: expected NAME=VALUE")))?;
             scenario.vars.insert(name.to_owned(), value.to_owned());
         }
         let failed = |error: std::io::Error| {

@@ -3,7 +3,9 @@
 pub mod completions;
 pub mod config;
 pub mod conversation;
+pub mod demo;
 pub mod dev;
+pub mod doctor;
 pub mod key;
 pub mod me;
 pub mod migrate;

@@ -50,7 +50,10 @@ impl AuditCommand {
 
 fn instances(items: &[InstanceView]) -> String {
     table(
-        ["instance", "version", "roles", "state", "running", "revision", "skew", "notified", "seen"],
+        [
+            "instance", "version", "roles", "state", "running", "revision", "skew", "notified",
+            "seen",
+        ],
         items.iter().map(|instance| {
             let state = match (instance.alive, instance.draining) {
                 (false, _) => "gone",
@@ -65,7 +68,12 @@ fn instances(items: &[InstanceView]) -> String {
                 format!("{} of {}", instance.running, instance.concurrency),
                 instance.revision.to_string(),
                 format!("{} ms", instance.clock_skew_ms),
-                if instance.listening { "yes" } else { "no: polls" }.to_owned(),
+                if instance.listening {
+                    "yes"
+                } else {
+                    "no: polls"
+                }
+                .to_owned(),
                 time(instance.seen_at),
             ]
         }),
@@ -74,7 +82,9 @@ fn instances(items: &[InstanceView]) -> String {
 
 fn audit(items: &[AuditView]) -> String {
     table(
-        ["number", "at", "who", "what", "which", "tenant", "before", "after"],
+        [
+            "number", "at", "who", "what", "which", "tenant", "before", "after",
+        ],
         items.iter().map(|entry| {
             [
                 entry.seq.to_string(),

@@ -120,14 +120,23 @@ fn read_descriptor(file: &std::path::Path) -> Outcome<CapabilityDescriptor> {
         )
     })?;
     serde_json::from_str(&text).map_err(|error| {
-        Failure::usage(format!("{} is no capability-descriptor.v1: {error}", file.display()))
-            .remedy("docs/how-to/add-a-pool.md shows one")
+        Failure::usage(format!(
+            "{} is no capability-descriptor.v1: {error}",
+            file.display()
+        ))
+        .remedy("docs/how-to/add-a-pool.md shows one")
     })
 }
 
 fn list(pools: &[PoolView]) -> String {
     table(
-        ["pool", "epoch in force", "offers", "published epochs", "running"],
+        [
+            "pool",
+            "epoch in force",
+            "offers",
+            "published epochs",
+            "running",
+        ],
         pools.iter().map(|pool| {
             let offers = pool.descriptor.as_ref().map_or_else(String::new, |found| {
                 let names: Vec<&str> = found.capabilities.iter().map(AsRef::as_ref).collect();

@@ -92,7 +92,15 @@ impl ProviderCommand {
 
 fn list(providers: &[ProviderView]) -> String {
     table(
-        ["provider", "address", "key", "in flight", "per minute", "queue", "wait ms"],
+        [
+            "provider",
+            "address",
+            "key",
+            "in flight",
+            "per minute",
+            "queue",
+            "wait ms",
+        ],
         providers.iter().map(|provider| {
             [
                 provider.name.to_string(),

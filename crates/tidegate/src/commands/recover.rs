@@ -56,5 +56,7 @@ fn shown(view: &RecoveryView) -> String {
             ]
         }),
     );
-    format!("{head}\n\n{leases}\n\nany server takes these over when their leases run out; their old holders are fenced off")
+    format!(
+        "{head}\n\n{leases}\n\nany server takes these over when their leases run out; their old holders are fenced off"
+    )
 }

@@ -111,7 +111,9 @@ fn limits(settings: &Settings, provider: &ResolvedProvider) -> LimiterSettings {
             .rpm
             .or(settings.llm_provider_rpm)
             .and_then(NonZeroU32::new),
-        max_queue: provider.max_queue.unwrap_or(settings.llm_provider_max_queue),
+        max_queue: provider
+            .max_queue
+            .unwrap_or(settings.llm_provider_max_queue),
         queue_timeout: (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms)),
     }
 }

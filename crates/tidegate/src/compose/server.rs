@@ -87,6 +87,8 @@ impl Server {
             providers: Arc::new(Providers::new(Arc::new(trace_call))),
             tools: ToolHost::new(ToolLimits {
                 processes: settings.mcp_max_processes as usize,
+                // A turn that comes right after the start had better wait for its tools than do without.
+                offer_wait: tidegate_agent::limits::MOUNT_TIMEOUT,
                 ..ToolLimits::default()
             }),
             default_model: DefaultModel::default(),

@@ -22,7 +22,11 @@ const SERVERS: [(&str, &str, &[&str]); 2] = [
             "git_diff_unstaged",
         ],
     ),
-    ("time", "mcp-server-time", &["get_current_time", "convert_time"]),
+    (
+        "time",
+        "mcp-server-time",
+        &["get_current_time", "convert_time"],
+    ),
 ];
 /// Where `make setup` puts programs, below the checkout.
 const VENV: &str = ".tidegate/venv/bin";

@@ -8,9 +8,7 @@ use tidegate_client::Client;
 use tidegate_engine::keys;
 use tidegate_model::{
     Code, TenantId,
-    api::{
-        CreateKey, CreateTenant, ModelView, PageQuery, ProviderKind, PutModel, PutProvider,
-    },
+    api::{CreateKey, CreateTenant, ModelView, PageQuery, ProviderKind, PutModel, PutProvider},
     ids::CatalogName,
     principal::{KeyScope, Role},
 };

@@ -1,7 +1,7 @@
 //! `tidegate run explain`, for people.
 
 use serde_json::Value;
-use tidegate_model::api::{QueueReasonView, RunExplain};
+use tidegate_model::api::{AttemptView, QueueReasonView, RunExplain};
 
 use super::one;
 use crate::output::{duration, or_dash, table, time};
@@ -15,7 +15,9 @@ pub fn explained(explain: &RunExplain) -> String {
         } else {
             ahead.to_string()
         };
-        parts.push(format!("{ahead} of its tenant stand before it in the queue"));
+        parts.push(format!(
+            "{ahead} of its tenant stand before it in the queue"
+        ));
     }
     if !explain.reasons.is_empty() {
         let reasons: Vec<String> = explain.reasons.iter().map(reason).collect();
@@ -32,26 +34,31 @@ pub fn explained(explain: &RunExplain) -> String {
         parts.push(format!("time in the queue\n{waits}"));
     }
     if !explain.attempts.is_empty() {
-        let attempts = table(
-            ["attempt", "fence", "holder", "pool", "started", "ended", "outcome", "code"],
-            explain.attempts.iter().map(|attempt| {
-                [
-                    attempt.attempt.to_string(),
-                    attempt.fence.to_string(),
-                    attempt.holder.clone(),
-                    attempt.pool.to_string(),
-                    time(attempt.started_at),
-                    or_dash(attempt.ended_at.map(time)),
-                    attempt
-                        .outcome
-                        .map_or_else(|| "running".to_owned(), |outcome| outcome.to_string()),
-                    or_dash(attempt.code),
-                ]
-            }),
-        );
-        parts.push(format!("attempts\n{attempts}"));
+        parts.push(format!("attempts\n{}", attempts(&explain.attempts)));
     }
     parts.join("\n\n")
+}
+
+/// What became of each attempt.
+pub fn attempts(attempts: &[AttemptView]) -> String {
+    table(
+        [
+            "attempt", "fence", "holder", "started", "ended", "outcome", "code",
+        ],
+        attempts.iter().map(|attempt| {
+            [
+                attempt.attempt.to_string(),
+                attempt.fence.to_string(),
+                format!("{} ({})", attempt.holder, attempt.pool),
+                time(attempt.started_at),
+                or_dash(attempt.ended_at.map(time)),
+                attempt
+                    .outcome
+                    .map_or_else(|| "running".to_owned(), |outcome| outcome.to_string()),
+                or_dash(attempt.code),
+            ]
+        }),
+    )
 }
 
 /// One cause with its facts and the way out.

@@ -49,8 +49,10 @@ impl Filter {
         if all || chosen {
             return Ok(());
         }
-        Err(Failure::usage(format!("which runs shall I {verb}?")).remedy(format!(
-            "give a run, a filter such as --state queued, or --all: `tidegate run {verb} --all`"
-        )))
+        Err(
+            Failure::usage(format!("which runs shall I {verb}?")).remedy(format!(
+                "give a run, a filter such as --state queued, or --all: `tidegate run {verb} --all`"
+            )),
+        )
     }
 }

@@ -12,7 +12,7 @@ use tidegate_model::{
     api::{BulkOutcome, RunView},
 };
 
-pub use explain::explained;
+pub use explain::{attempts, explained, reason};
 pub use filter::Filter;
 pub use watch::follow;
 
@@ -162,11 +162,17 @@ pub fn one(run: &RunView) -> String {
         ("detail", run.detail.clone()),
         ("waits for", reason.map(|reason| reason.code.to_string())),
         ("what to do", reason.map(|reason| reason.remedy.clone())),
-        ("cancel", run.cancel_requested.then(|| "requested".to_owned())),
+        (
+            "cancel",
+            run.cancel_requested.then(|| "requested".to_owned()),
+        ),
         ("kind", Some(format!("{} ({})", run.kind, run.quota_bucket))),
         ("capability", Some(run.capability.to_string())),
         ("conversation", run.conversation_id.map(|id| id.to_string())),
-        ("attempts", Some(format!("{} of {}", run.attempts, run.max_attempts))),
+        (
+            "attempts",
+            Some(format!("{} of {}", run.attempts, run.max_attempts)),
+        ),
         ("accepted", Some(time(run.created_at))),
         ("deadline", run.deadline.map(time)),
         ("ended", run.ended_at.map(time)),
@@ -178,14 +184,26 @@ pub fn one(run: &RunView) -> String {
                 duration(run.spent_ms)
             )),
         ),
-        ("repeated", run.repeated.then(|| "yes: this key was used before".to_owned())),
+        (
+            "repeated",
+            run.repeated
+                .then(|| "yes: this key was used before".to_owned()),
+        ),
         ("result", run.result.as_ref().map(ToString::to_string)),
     ])
 }
 
 fn list(runs: &[RunView]) -> String {
     table(
-        ["run", "state", "why", "capability", "bucket", "attempts", "accepted"],
+        [
+            "run",
+            "state",
+            "why",
+            "capability",
+            "bucket",
+            "attempts",
+            "accepted",
+        ],
         runs.iter().map(|run| {
             let why = run
                 .queue_reason
@@ -208,6 +226,7 @@ fn list(runs: &[RunView]) -> String {
 /// Refuses a text that is no JSON, by the flag's name.
 fn json(flag: &str, text: &str) -> Outcome<serde_json::Value> {
     serde_json::from_str(text).map_err(|error| {
-        Failure::usage(format!("{flag} is no JSON: {error}")).remedy(format!("for example {flag} '{{\"text\":\"hello\"}}'"))
+        Failure::usage(format!("{flag} is no JSON: {error}"))
+            .remedy(format!("for example {flag} '{{\"text\":\"hello\"}}'"))
     })
 }

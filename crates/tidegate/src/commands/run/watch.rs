@@ -3,12 +3,7 @@
 use tidegate_client::Client;
 use tidegate_model::{RunId, event::EventKind, run::RunState};
 
-use crate::{
-    events::Printer,
-    exit::Exit,
-    failure::Outcome,
-    output::Output,
-};
+use crate::{events::Printer, exit::Exit, failure::Outcome, output::Output};
 
 /// Follows a run to its end; the exit code says whether it succeeded. Ctrl-C stops following, not the run.
 pub async fn follow(output: Output, client: &Client, run_id: RunId, after: i64) -> Outcome {

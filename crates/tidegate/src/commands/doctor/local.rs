@@ -1,0 +1,216 @@
+//! What can be looked at without a server: settings, files, database, secrets, Redis.
+
+use std::{path::Path, time::Duration};
+
+use tidegate_engine::{
+    redis_link::{self, RedisState},
+    secrets,
+    settings::Settings,
+};
+use tidegate_store::{
+    Store,
+    migrate::{self, MigrationState},
+};
+use tokio::time::timeout;
+
+use super::Finding;
+use crate::{cli::Context, compose::database, failure::chain};
+
+/// How long the database may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Every local check.
+pub async fn look(context: &Context) -> Vec<Finding> {
+    let loaded = match context.settings() {
+        Ok(loaded) => loaded,
+        Err(failure) => {
+            return failure
+                .messages
+                .into_iter()
+                .map(|problem| {
+                    Finding::fail(
+                        "configuration",
+                        problem,
+                        "correct it; nothing else was looked at",
+                    )
+                })
+                .collect();
+        }
+    };
+    let mut findings = vec![Finding::ok("configuration", "every setting is valid")];
+    for remark in loaded.remarks() {
+        findings.push(Finding::warn("configuration", remark, ""));
+    }
+    let settings = &loaded.settings;
+    findings.extend(files(settings));
+    findings.extend(database_checks(settings).await);
+    findings.push(redis(settings).await);
+    findings
+}
+
+fn files(settings: &Settings) -> Vec<Finding> {
+    [
+        ("TIDEGATE_TLS_CERT", &settings.tls_cert),
+        ("TIDEGATE_TLS_KEY", &settings.tls_key),
+        ("TIDEGATE_LLM_EXTRA_CA", &settings.llm_extra_ca),
+    ]
+    .into_iter()
+    .filter_map(|(variable, path)| Some(file(variable, path.as_deref()?)))
+    .collect()
+}
+
+fn file(variable: &'static str, path: &Path) -> Finding {
+    let shown = path.display();
+    match std::fs::read_to_string(path) {
+        Ok(text) if text.contains("-----BEGIN ") => Finding::ok(variable, shown.to_string()),
+        Ok(_) => Finding::fail(
+            variable,
+            format!("{shown} is no PEM file"),
+            "convert it to PEM",
+        ),
+        Err(error) => Finding::fail(
+            variable,
+            format!("cannot read {shown}: {error}"),
+            "correct the path or the file's permissions",
+        ),
+    }
+}
+
+async fn database_checks(settings: &Settings) -> Vec<Finding> {
+    if settings.database_url.is_none() {
+        return vec![Finding::skip(
+            "database",
+            "CONFIG_DB_URL is not set; `tidegate dev` needs none, `tidegate serve` does",
+        )];
+    }
+    let store = match database::open(settings) {
+        Ok(store) => store,
+        Err(failure) => {
+            return vec![Finding::fail(
+                "database",
+                failure.messages.join("; "),
+                failure.remedy.unwrap_or_default(),
+            )];
+        }
+    };
+    let mut findings = vec![];
+    let served = match timeout(PATIENCE, schema(&store, &mut findings)).await {
+        Ok(served) => served,
+        Err(_) => {
+            findings.push(Finding::fail(
+                "database",
+                format!("no answer within {} s", PATIENCE.as_secs()),
+                "check that PostgreSQL runs, that CONFIG_DB_URL names it, and the network in between",
+            ));
+            false
+        }
+    };
+    if served && let Ok(found) = timeout(PATIENCE, sealed(settings, &store)).await {
+        findings.extend(found);
+    }
+    findings
+}
+
+/// Whether the database can be served as it is.
+async fn schema(store: &Store, findings: &mut Vec<Finding>) -> bool {
+    let version = env!("CARGO_PKG_VERSION");
+    let status = match migrate::status(store.pool()).await {
+        Ok(status) => status,
+        Err(error) => {
+            let remedy = "check that PostgreSQL runs and that CONFIG_DB_URL names it, with user and password";
+            findings.push(Finding::fail("database", chain(&error), remedy));
+            return false;
+        }
+    };
+    findings.push(Finding::ok("database", "answers"));
+    let applied = status
+        .iter()
+        .filter(|migration| migration.state == MigrationState::Applied)
+        .count();
+    match migrate::check(store.pool(), version).await {
+        Ok(report) => {
+            findings.push(match report.warning {
+                None => Finding::ok("migrations", format!("all {applied} are applied")),
+                Some(warning) => Finding::warn("migrations", warning, "upgrade this server"),
+            });
+            true
+        }
+        Err(error) => {
+            findings.push(Finding::fail(
+                "migrations",
+                chain(&error),
+                "`tidegate migrate status` shows each",
+            ));
+            false
+        }
+    }
+}
+
+async fn sealed(settings: &Settings, store: &Store) -> Vec<Finding> {
+    if settings.enc_key.is_none() {
+        return vec![Finding::fail(
+            "encryption key",
+            "CONFIG_ENC_KEY is not set",
+            "set the key that this database was sealed with; a new one: `openssl rand -base64 32`",
+        )];
+    }
+    let keyring = match database::keyring(settings) {
+        Ok(keyring) => keyring,
+        Err(failure) => {
+            return vec![Finding::fail(
+                "encryption key",
+                failure.messages.join("; "),
+                "",
+            )];
+        }
+    };
+    if let Err(failure) = database::check_key(store, &keyring).await {
+        return vec![Finding::fail(
+            "encryption key",
+            failure.messages.join("; "),
+            "find the key of this database",
+        )];
+    }
+    let mut findings = vec![Finding::ok("encryption key", "it is this database's")];
+    match secrets::status(store, &keyring).await {
+        Ok(status) => {
+            for row in &status.unreadable {
+                let (table, name) = (row.table.as_str(), &row.name);
+                findings.push(Finding::fail(
+                    "sealed secrets",
+                    format!("{table} {name} cannot be opened (sealed with key {})", row.key_id),
+                    "store it again with `tidegate provider set` or `tidegate tool set`; others are not affected",
+                ));
+            }
+            let old: i64 = status
+                .counts
+                .iter()
+                .filter(|count| count.key_id != status.current)
+                .map(|count| count.rows)
+                .sum();
+            findings.push(if old == 0 {
+                Finding::ok("sealed secrets", "all under the current key")
+            } else {
+                Finding::warn(
+                    "sealed secrets",
+                    format!("{old} under an earlier key"),
+                    "`tidegate secrets rotate`",
+                )
+            });
+        }
+        Err(error) => findings.push(Finding::fail("sealed secrets", chain(&error), "")),
+    }
+    findings
+}
+
+async fn redis(settings: &Settings) -> Finding {
+    match redis_link::probe(settings).await {
+        RedisState::Unused => Finding::skip("redis", "not configured"),
+        RedisState::Known { ok: true, detail } => Finding::ok("redis", detail),
+        RedisState::Known { ok: false, detail } => Finding::warn(
+            "redis",
+            detail,
+            "correct RATE_LIMIT_REDIS_URL or Redis; the server works without it, each instance counting for itself",
+        ),
+    }
+}

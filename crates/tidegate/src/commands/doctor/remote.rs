@@ -1,0 +1,161 @@
+//! What a running server says of itself.
+
+use std::time::Duration;
+
+use tidegate_client::{Client, RetryPolicy};
+use tidegate_model::{
+    Code,
+    api::{InstanceView, PageQuery, SecretState},
+};
+
+use super::Finding;
+use crate::{cli::Context, connection::Who};
+
+/// How long the server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Clocks further apart than this are worth a word (R4.1).
+const SKEW_WARN_MS: i64 = 500;
+
+/// Every check over HTTP.
+pub async fn look(context: &Context) -> Vec<Finding> {
+    let Ok(anyone) = context.client(Who::Anyone) else {
+        return vec![Finding::skip(
+            "server",
+            "no --url, no TIDEGATE_URL and no profile name one",
+        )];
+    };
+    let patient = |client: Client| client.with_deadline(PATIENCE).with_retry(RetryPolicy::NONE);
+    let anyone = patient(anyone);
+    let mut findings = Vec::new();
+    match anyone.ready().await {
+        Ok(readiness) => {
+            for check in readiness.checks {
+                let found = format!("{}: {}", check.name, check.detail);
+                findings.push(if check.ok {
+                    Finding::ok("server", found)
+                } else {
+                    Finding::warn("server", found, "its log says more")
+                });
+            }
+            if !readiness.ready {
+                findings.push(Finding::fail(
+                    "server",
+                    format!("{} is not ready", anyone.base_url()),
+                    "see the checks above; a server that drains is replaced, not repaired",
+                ));
+            }
+        }
+        Err(error) => {
+            findings.push(Finding::fail(
+                "server",
+                error.to_string(),
+                "start one with `tidegate dev` or `tidegate serve`",
+            ));
+            return findings;
+        }
+    }
+    match context.client(Who::Admin) {
+        Ok(admin) => findings.extend(administration(&patient(admin)).await),
+        Err(_) => findings.push(Finding::skip(
+            "administration",
+            "no administrator's key is at hand",
+        )),
+    }
+    findings
+}
+
+async fn administration(admin: &Client) -> Vec<Finding> {
+    match inspect(admin).await {
+        Ok(findings) => findings,
+        Err(error) if matches!(error.code(), Some(Code::Unauthenticated | Code::Forbidden)) => {
+            vec![Finding::skip(
+                "administration",
+                "the key is no administrator's; `--as admin` takes the profile's",
+            )]
+        }
+        Err(error) => vec![Finding::fail("administration", error.to_string(), "")],
+    }
+}
+
+async fn inspect(admin: &Client) -> tidegate_client::Result<Vec<Finding>> {
+    let page = PageQuery {
+        limit: Some(200),
+        cursor: None,
+    };
+    let mut findings: Vec<Finding> = Vec::new();
+    for instance in admin.instances(&page).await?.items {
+        findings.extend(of_instance(&instance));
+    }
+    for provider in admin.providers(&page).await?.items {
+        if provider.api_key == SecretState::Unreadable {
+            findings.push(Finding::fail(
+                "providers",
+                format!("the key of {} cannot be opened", provider.name),
+                format!(
+                    "`tidegate provider set {} --base-url {} --api-key-stdin`",
+                    provider.name, provider.base_url
+                ),
+            ));
+        }
+    }
+    for server in admin.tool_servers(&page).await?.items {
+        if server.secret == SecretState::Unreadable {
+            findings.push(Finding::fail(
+                "tool servers",
+                format!("the environment of {} cannot be opened", server.name),
+                format!("store it again with `tidegate tool set {}`", server.name),
+            ));
+        }
+    }
+    let default = admin
+        .models(&page)
+        .await?
+        .items
+        .into_iter()
+        .find(|model| model.default);
+    findings.push(match default {
+        Some(model) => Finding::ok(
+            "default model",
+            format!("{} (provider {})", model.name, model.provider),
+        ),
+        None => Finding::warn(
+            "default model",
+            "none: turns fail with MODEL_NOT_CONFIGURED",
+            "`tidegate provider set …`, then `tidegate model set … --default`",
+        ),
+    });
+    Ok(findings)
+}
+
+fn of_instance(instance: &InstanceView) -> Vec<Finding> {
+    let id = instance.instance_id;
+    if !instance.alive {
+        return vec![Finding::warn(
+            "instances",
+            format!("{id} was not seen for a while"),
+            "its runs are taken over by others; its row goes away by itself",
+        )];
+    }
+    let mut findings = vec![Finding::ok(
+        "instances",
+        format!("{id} lives and serves revision {}", instance.revision),
+    )];
+    if !instance.listening {
+        findings.push(Finding::warn(
+            "instances",
+            format!("{id} hears no notifications and polls"),
+            "give it a direct connection: a pooler in transaction mode or a standby delivers none",
+        ));
+    }
+    if instance.clock_skew_ms.abs() > SKEW_WARN_MS {
+        findings.push(Finding::warn(
+            "instances",
+            format!(
+                "{id}: its clock is {} ms off the database's",
+                instance.clock_skew_ms
+            ),
+            "set both machines' clocks by NTP; no decision depends on it",
+        ));
+    }
+    findings
+}
