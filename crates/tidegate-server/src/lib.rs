@@ -28,6 +28,6 @@ pub mod state;
 pub use app::router;
 pub use in_process::InProcessWorker;
 pub use listen::{ServeError, ServerParts, TlsError, serve};
-pub use openapi::openapi;
+pub use openapi::{openapi, openapi_text};
 pub use shutdown::Shutdown;
 pub use state::AppState;

@@ -2,6 +2,7 @@
 
 use std::{sync::OnceLock, time::Duration};
 
+use metrics::Unit;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -37,25 +38,107 @@ pub async fn upkeep(handle: PrometheusHandle, stop: CancellationToken) {
     }
 }
 
+/// What the metrics of server, engine and store mean; `tidegate-llm` and `tidegate-agent` describe their own.
 fn describe() {
-    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-    describe_counter!(
-        "tidegate_http_requests_total",
-        "Requests answered, by method, route and status."
-    );
-    describe_counter!("tidegate_http_panics_total", "Handlers that panicked.");
-    describe_counter!(
-        "tidegate_claims_returned_total",
-        "Leases handed back because their claimer had gone."
-    );
-    describe_gauge!(
-        "tidegate_http_requests_in_flight",
-        "Requests that are being answered."
-    );
-    describe_gauge!("tidegate_sse_streams", "Open event streams.");
-    describe_histogram!(
-        "tidegate_http_request_duration_seconds",
-        Unit::Seconds,
-        "Time from the head of a request to the head of its answer."
-    );
+    for (name, meaning) in COUNTERS {
+        metrics::describe_counter!(*name, *meaning);
+    }
+    for (name, meaning) in GAUGES {
+        metrics::describe_gauge!(*name, *meaning);
+    }
+    for (name, meaning) in DURATIONS {
+        metrics::describe_histogram!(*name, Unit::Seconds, *meaning);
+    }
 }
+
+const COUNTERS: &[(&str, &str)] = &[
+    (
+        "tidegate_attempts_total",
+        "Attempts that ended, by outcome.",
+    ),
+    (
+        "tidegate_claims_returned_total",
+        "Leases handed back because their claimer had gone.",
+    ),
+    (
+        "tidegate_config_listener_losses_total",
+        "Times the listener for config changes was lost.",
+    ),
+    (
+        "tidegate_config_publish_failures_total",
+        "Config changes that were committed but not announced.",
+    ),
+    (
+        "tidegate_fenced_writes_total",
+        "Writes of attempts refused because their fence was not that of the open lease.",
+    ),
+    (
+        "tidegate_generation_rises_total",
+        "Times the generation of fences rose.",
+    ),
+    (
+        "tidegate_hints_failed_total",
+        "Hints of new work that were not sent; the others poll.",
+    ),
+    ("tidegate_http_panics_total", "Handlers that panicked."),
+    (
+        "tidegate_http_requests_total",
+        "Requests by method, route and status; `left` where the client did not wait.",
+    ),
+    (
+        "tidegate_loop_restarts_total",
+        "Loops that panicked and were started again, by loop.",
+    ),
+    (
+        "tidegate_takeovers_total",
+        "Expired leases that were taken over.",
+    ),
+    (
+        "tidegate_transaction_retries_total",
+        "Transactions run again after a serialisation failure, by name.",
+    ),
+    (
+        "tidegate_unreadable_secrets_total",
+        "Sealed secrets that neither key opened.",
+    ),
+];
+
+const GAUGES: &[(&str, &str)] = &[
+    (
+        "tidegate_clock_skew_seconds",
+        "This machine's wall clock ahead of the database's.",
+    ),
+    (
+        "tidegate_config_listening",
+        "1 while notifications of config changes arrive.",
+    ),
+    ("tidegate_event_streams", "Runs whose events are followed."),
+    ("tidegate_generation", "The generation of fences in force."),
+    (
+        "tidegate_http_requests_in_flight",
+        "Requests that are being answered.",
+    ),
+    ("tidegate_lanes", "Lanes with waiting runs."),
+    ("tidegate_redis_up", "1 while Redis answers."),
+    ("tidegate_sse_streams", "Open event streams of clients."),
+];
+
+const DURATIONS: &[(&str, &str)] = &[
+    ("tidegate_claim_seconds", "Time of a claim's statements."),
+    (
+        "tidegate_http_request_duration_seconds",
+        "Time from the head of a request to the head of its answer.",
+    ),
+    (
+        "tidegate_queue_wait_seconds",
+        "Time from acceptance or return to the queue to a lease, by service class.",
+    ),
+    (
+        "tidegate_stop_to_release_seconds",
+        "Time from a cancel to the release of what the run held.",
+    ),
+    (
+        "tidegate_transaction_seconds",
+        "Time of transactions, by name.",
+    ),
+];

@@ -37,6 +37,14 @@ const TAGS: &[(&str, &str)] = &[
     ),
 ];
 
+/// The contract as the text that is served, committed and compared: keys in order, because extensions are kept in a map
+/// whose order changes from process to process.
+pub fn openapi_text() -> String {
+    // A document of maps and strings always becomes JSON.
+    let document = serde_json::to_value(openapi()).unwrap_or_default();
+    format!("{document:#}\n")
+}
+
 /// The contract of an instance with all roles.
 pub fn openapi() -> OpenApi {
     let served = app::endpoints(Roles::ALL).into_openapi();

@@ -29,7 +29,7 @@ impl AppState {
     pub fn new(engine: Engine, shutdown: Shutdown) -> Result<Self, BuildError> {
         let proxies = Proxies::new(engine.settings().trusted_proxies.clone());
         // The document is a constant of the program; what cannot be written would fail every test of it.
-        let contract = serde_json::to_vec(&crate::openapi()).unwrap_or_default();
+        let contract = crate::openapi_text();
         Ok(Self {
             engine,
             shutdown,

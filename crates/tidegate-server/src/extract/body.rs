@@ -162,7 +162,7 @@ fn json_failure(path: &str, error: &serde_json::Error) -> Failure {
     } else {
         format!("not valid JSON: {what} (line {position})")
     };
-    let field = match missing_field(what) {
+    let field = match named_field(what) {
         Some(name) => join(path, name),
         // What ends too early is wrong as a whole, however deep the end was.
         None if error.is_eof() => "$".to_owned(),
@@ -171,8 +171,11 @@ fn json_failure(path: &str, error: &serde_json::Error) -> Failure {
     Failure::invalid(field, detail)
 }
 
-fn missing_field(what: &str) -> Option<&str> {
-    what.strip_prefix("missing field `")?.strip_suffix('`')
+/// The field that an error of the object around it is about.
+fn named_field(what: &str) -> Option<&str> {
+    let about = ["missing field `", "duplicate field `"];
+    let rest = about.iter().find_map(|prefix| what.strip_prefix(prefix))?;
+    rest.strip_suffix('`')
 }
 
 fn root(path: &str) -> String {

@@ -30,16 +30,19 @@ pub async fn check(State(state): State<AppState>, mut request: Request, next: Ne
         Ok(admitted) => admitted,
         Err(failure) => return failure.into_response(),
     };
-    let seen = admitted.as_ref().map(|(principal, _)| CallerSeen {
-        key: principal.key_id,
-        tenant: principal.tenant.clone(),
-    });
-    if let Some((mut principal, credential)) = admitted {
+    let seen = admitted.map(|(mut principal, credential)| {
+        if let Some(tenant) = &principal.tenant {
+            tracing::Span::current().record("tenant_id", tenant.as_str());
+        }
+        let seen = CallerSeen {
+            key: principal.key_id,
+        };
         let id = request.extensions().get::<RequestId>();
         principal.request_id = id.map(|id| id.0.clone());
         request.extensions_mut().insert(principal);
         request.extensions_mut().insert(credential);
-    }
+        seen
+    });
     let mut response = next.run(request).await;
     if let Some(seen) = seen {
         response.extensions_mut().insert(seen);

@@ -1,7 +1,7 @@
 //! The id of a request: taken from `x-request-id` where it is harmless, else made here; always sent back.
 
 use axum::{extract::Request, middleware::Next, response::Response};
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, header};
 
 use crate::problem;
 
@@ -25,9 +25,17 @@ pub async fn assign(mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(RequestId(id.clone()));
     let response = next.run(request).await;
     let mut response = problem::render(response, &id);
+    let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(HEADER, value);
+        headers.insert(HEADER, value);
     }
+    // Answers hold a tenant's data, and one kind holds a new key: no cache on the way may keep them.
+    let no_store = HeaderValue::from_static("no-store");
+    headers.entry(header::CACHE_CONTROL).or_insert(no_store);
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
     response
 }
 

@@ -1,6 +1,6 @@
 //! Bad input, one table: each is refused with a code and the field, and nothing is half done.
 
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tidegate_model::{Code, principal::Role};
@@ -15,159 +15,119 @@ async fn runs(rig: &Rig, key: &str) -> usize {
         .len()
 }
 
-async fn raw(
-    rig: &Rig,
-    key: &str,
-    path: &str,
-    media: &str,
-    body: impl Into<reqwest::Body>,
-) -> Answer {
-    let request = rig.request("POST", path).bearer_auth(key);
+/// A time near now, as a client with a clock of its own would write it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a client's wall clock is what is tested"
+)]
+fn from_now(delta: TimeDelta) -> String {
+    DateTime::to_rfc3339(&(Utc::now() + delta))
+}
+
+const JSON: &str = "application/json";
+
+/// Submits a run with any bytes.
+async fn raw(rig: &Rig, key: &str, media: &str, body: impl Into<reqwest::Body>) -> Answer {
+    let request = rig.request("POST", "/v1/runs").bearer_auth(key);
     answer(request.header("content-type", media).body(body)).await
 }
+
+/// The code, the field at fault, and the body that is sent.
+const BODIES: &str = r#"
+    INVALID_ARGUMENT capability      {}
+    INVALID_ARGUMENT $               []
+    INVALID_ARGUMENT $               ["chat"]
+    INVALID_ARGUMENT $               null
+    INVALID_ARGUMENT capability      {"capability":"Chat!"}
+    INVALID_ARGUMENT capability      {"capability":"chat","capability":"chat"}
+    UNKNOWN_FIELD    kind            {"capability":"chat","kind":"background_work.v1"}
+    UNKNOWN_FIELD    quotaBucket     {"capability":"chat","quotaBucket":"uncounted"}
+    UNKNOWN_FIELD    tenant          {"capability":"chat","tenant":"globex"}
+    INVALID_ARGUMENT budget.tokens   {"capability":"chat","budget":{"tokens":-1}}
+    INVALID_ARGUMENT budget.tokens   {"capability":"chat","budget":{"tokens":1e30}}
+    UNKNOWN_FIELD    budget.credits  {"capability":"chat","budget":{"credits":1}}
+    INVALID_ARGUMENT maxAttempts     {"capability":"chat","maxAttempts":0}
+    INVALID_ARGUMENT maxAttempts     {"capability":"chat","maxAttempts":1000000}
+    INVALID_ARGUMENT maxAttempts     {"capability":"chat","maxAttempts":"5"}
+    INVALID_ARGUMENT priority        {"capability":"chat","priority":100000}
+    INVALID_ARGUMENT deadline        {"capability":"chat","deadline":"PAST"}
+    INVALID_ARGUMENT deadline        {"capability":"chat","deadline":"9999-12-31T23:59:59Z"}
+    INVALID_ARGUMENT deadline        {"capability":"chat","deadline":"soon"}
+    INVALID_ARGUMENT runAt           {"capability":"chat","runAt":"9999-12-31T23:59:59Z"}
+    INVALID_ARGUMENT serviceClass    {"capability":"chat","serviceClass":"gold"}
+    INVALID_ARGUMENT input.a[0]      {"capability":"chat","input":{"a":["\u0000"]}}
+    INVALID_ARGUMENT $               {"capability":"chat"
+    INVALID_ARGUMENT $               {"capability":"chat"}x
+    INVALID_ARGUMENT $               [[[[
+    INVALID_ARGUMENT $               nul
+"#;
 
 #[tokio::test]
 async fn malformed_bodies_are_refused_by_field() {
     let rig = Rig::new().await;
     let acme = rig.tenant("acme").await;
-    let past = (Utc::now() - TimeDelta::seconds(1)).to_rfc3339();
-    let far = "9999-12-31T23:59:59Z";
-    let run = |fields: Value| {
-        let mut body = json!({"capability": "chat"});
-        body.as_object_mut()
-            .unwrap()
-            .extend(fields.as_object().unwrap().clone());
-        body
-    };
-    let cases = [
-        (json!({}), "INVALID_ARGUMENT capability"),
-        (json!([]), "INVALID_ARGUMENT $"),
-        (
-            json!({"capability": "Chat!"}),
-            "INVALID_ARGUMENT capability",
-        ),
-        (
-            run(json!({"kind": "background_work.v1"})),
-            "UNKNOWN_FIELD kind",
-        ),
-        (
-            run(json!({"quotaBucket": "uncounted"})),
-            "UNKNOWN_FIELD quotaBucket",
-        ),
-        (run(json!({"tenant": "globex"})), "UNKNOWN_FIELD tenant"),
-        (
-            run(json!({"budget": {"tokens": -1}})),
-            "INVALID_ARGUMENT budget.tokens",
-        ),
-        (
-            run(json!({"budget": {"credits": 1}})),
-            "UNKNOWN_FIELD budget.credits",
-        ),
-        (
-            run(json!({"budget": {"tokens": 1e30}})),
-            "INVALID_ARGUMENT budget.tokens",
-        ),
-        (
-            run(json!({"maxAttempts": 0})),
-            "INVALID_ARGUMENT maxAttempts",
-        ),
-        (
-            run(json!({"maxAttempts": 1_000_000})),
-            "INVALID_ARGUMENT maxAttempts",
-        ),
-        (
-            run(json!({"maxAttempts": "5"})),
-            "INVALID_ARGUMENT maxAttempts",
-        ),
-        (
-            run(json!({"priority": 100_000})),
-            "INVALID_ARGUMENT priority",
-        ),
-        (run(json!({"deadline": past})), "INVALID_ARGUMENT deadline"),
-        (run(json!({"deadline": far})), "INVALID_ARGUMENT deadline"),
-        (
-            run(json!({"deadline": "soon"})),
-            "INVALID_ARGUMENT deadline",
-        ),
-        (run(json!({"runAt": far})), "INVALID_ARGUMENT runAt"),
-        (
-            run(json!({"serviceClass": "gold"})),
-            "INVALID_ARGUMENT serviceClass",
-        ),
-        (
-            run(json!({"input": {"a": ["\0"]}})),
-            "INVALID_ARGUMENT input.a[0]",
-        ),
-    ];
-    for (body, expected) in cases {
-        let answer = rig.post("/v1/runs", &acme, body.clone()).await;
-        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body} {answer:?}");
-        assert_eq!(answer.refusal(), expected, "{body}");
+    let past = from_now(TimeDelta::seconds(-1));
+    for case in BODIES
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+    {
+        let mut words = case.split_whitespace();
+        let expected = format!("{} {}", words.next().unwrap(), words.next().unwrap());
+        let body = words.next().unwrap().replace("PAST", &past);
+        let answer = raw(&rig, &acme, JSON, body).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{case} {answer:?}");
+        assert_eq!(answer.refusal(), expected, "{case}");
     }
     assert_eq!(runs(&rig, &acme).await, 0);
 }
 
 #[tokio::test]
-async fn what_is_no_json_or_too_much_of_it_is_refused() {
+async fn what_is_no_json_is_refused() {
     let rig = Rig::new().await;
     let acme = rig.tenant("acme").await;
-    let json = "application/json";
-    for text in [
-        "",
-        "{",
-        "{\"capability\":\"chat\"}x",
-        "\u{0}",
-        "[[[[",
-        "nul",
+    let (open, close) = ("[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!(r#"{{"capability":"chat","input":{open}1{close}}}"#);
+    for bytes in [
+        Vec::new(),
+        b"\0".to_vec(),
+        b"{\"\xff\":1}".to_vec(),
+        deep.into_bytes(),
     ] {
-        let answer = raw(&rig, &acme, "/v1/runs", json, text).await;
-        assert_eq!(answer.refusal(), "INVALID_ARGUMENT $", "{text:?}");
+        let answer = raw(&rig, &acme, JSON, bytes).await;
+        assert_eq!(answer.problem().code, Code::InvalidArgument);
     }
-    let deep = format!(
-        "{{\"capability\":\"chat\",\"input\":{}{}}}",
-        "[".repeat(100_000),
-        "]".repeat(100_000)
-    );
-    assert_eq!(
-        raw(&rig, &acme, "/v1/runs", json, deep)
-            .await
-            .problem()
-            .code,
-        Code::InvalidArgument
-    );
-    let bytes = vec![b'{', b'"', 0xff, b'"', b'}'];
-    assert_eq!(
-        raw(&rig, &acme, "/v1/runs", json, bytes)
-            .await
-            .problem()
-            .code,
-        Code::InvalidArgument
-    );
     for media in [
         "text/plain",
         "application/x-www-form-urlencoded",
         "application/jsonx",
     ] {
-        let answer = raw(&rig, &acme, "/v1/runs", media, "{}").await;
+        let answer = raw(&rig, &acme, media, "{}").await;
         assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
         assert_eq!(answer.refusal(), "UNSUPPORTED_MEDIA_TYPE content-type");
     }
+    assert_eq!(runs(&rig, &acme).await, 0);
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_with_and_without_its_length() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
     let large = format!(
-        "{{\"capability\":\"chat\",\"input\":\"{}\"}}",
+        r#"{{"capability":"chat","input":"{}"}}"#,
         "a".repeat(1 << 20)
     );
-    let answer = raw(&rig, &acme, "/v1/runs", json, large.clone()).await;
-    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
-    assert_eq!(answer.problem().code, Code::PayloadTooLarge);
-    // Without a length that could be refused at once.
     let pieces: Vec<Result<_, std::io::Error>> = large
         .as_bytes()
         .chunks(4096)
         .map(|piece| Ok(piece.to_vec()))
         .collect();
-    let body = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
-    let answer = raw(&rig, &acme, "/v1/runs", json, body).await;
-    assert_eq!(answer.problem().code, Code::PayloadTooLarge);
+    let unannounced = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
+    for body in [large.into(), unannounced] {
+        let answer = raw(&rig, &acme, JSON, body).await;
+        assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(answer.problem().code, Code::PayloadTooLarge);
+    }
     assert_eq!(runs(&rig, &acme).await, 0);
 }
 
@@ -252,7 +212,7 @@ async fn expired_and_revoked_keys_are_refused() {
     let rig = Rig::new().await;
     rig.tenant("acme").await;
     let admin = rig.key(Role::TenantAdmin, "acme", "").await;
-    let soon = (Utc::now() + TimeDelta::milliseconds(1500)).to_rfc3339();
+    let soon = from_now(TimeDelta::milliseconds(1500));
     let body = json!({"role": "member", "tenant": "acme", "expiresAt": soon});
     let made = rig.post("/v1/admin/keys", &admin, body).await;
     assert_eq!(made.status, StatusCode::CREATED, "{made:?}");

@@ -64,8 +64,11 @@ async fn huge_heads_are_refused() {
         "GET /livez HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n",
         "a".repeat(200 << 10)
     );
-    let many: String = (0..500).map(|n| format!("x-{n}: 1\r\n")).collect();
-    let many = format!("GET /livez HTTP/1.1\r\nhost: x\r\n{many}\r\n");
+    let many: Vec<String> = (0..500).map(|n| format!("x-{n}: 1")).collect();
+    let many = format!(
+        "GET /livez HTTP/1.1\r\nhost: x\r\n{}\r\n\r\n",
+        many.join("\r\n")
+    );
     for head in [long, many] {
         let answer = read(send(&rig, head.as_bytes()).await).await;
         assert!(

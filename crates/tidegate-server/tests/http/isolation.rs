@@ -32,9 +32,8 @@ impl Belongings {
             "turns" => json!({"input": "hello"}),
             "context" => json!({"fence": self.fence, "limit": 10}),
             "events" => json!({"fence": self.fence, "events": [{"seq": 2, "kind": "worker.note"}]}),
-            "complete" => json!({"fence": self.fence}),
+            "complete" | "release" => json!({"fence": self.fence}),
             "fail" => json!({"fence": self.fence, "code": "WORKER_FAILED", "retryable": false}),
-            "release" => json!({"fence": self.fence}),
             "state" => json!({"state": "suspended"}),
             _ => json!({}),
         }

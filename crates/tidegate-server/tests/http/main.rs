@@ -11,6 +11,7 @@ mod connections;
 mod contract;
 mod drain;
 mod isolation;
+mod logs;
 mod probes;
 mod rig;
 mod roles;

@@ -159,6 +159,18 @@ async fn metrics_are_served_and_their_series_are_bounded() {
         series(&before),
         series(&after)
     );
+    for line in after.lines() {
+        // `promtool check metrics` wants a text for each.
+        if let Some(name) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|rest| rest.split(' ').next())
+        {
+            assert!(
+                after.contains(&format!("# HELP {name} ")),
+                "{name} is not described"
+            );
+        }
+    }
     let elsewhere = format!("http://{}/v1/me", rig.metrics.unwrap());
     assert_eq!(
         answer(rig.http.get(elsewhere)).await.status,

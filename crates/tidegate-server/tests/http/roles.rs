@@ -59,28 +59,25 @@ async fn the_matrix_of_roles_and_routes_is_the_committed_one() {
     for role in Role::ALL {
         keys.push((role, rig.key(*role, "acme", "builtin").await));
     }
-    let mut matrix = String::from("# Who may call what. + may, - may not (403), o open to all.\n");
-    for (role, _) in &keys {
-        matrix.push_str(&format!("{role} "));
-    }
-    matrix.push('\n');
+    let names: Vec<&str> = keys.iter().map(|(role, _)| role.as_str()).collect();
+    let mut lines = vec![
+        "# Who may call what. + may, - may not (403), o open to all.".to_owned(),
+        names.join(" "),
+    ];
     for route in ROUTES {
+        let mut marks = String::new();
         for (_, key) in &keys {
-            let mark = match route.access {
+            marks.push(match route.access {
                 Access::Anyone => 'o',
                 _ if may(&rig, route, key).await => '+',
                 _ => '-',
-            };
-            matrix.push(mark);
+            });
         }
         let scope = route.access.scope().map(|scope| format!("  scope {scope}"));
-        matrix.push_str(&format!(
-            " {} {}{}\n",
-            route.verb.as_str(),
-            route.path,
-            scope.unwrap_or_default()
-        ));
+        let (verb, scope) = (route.verb.as_str(), scope.unwrap_or_default());
+        lines.push(format!("{marks} {verb} {}{scope}", route.path));
     }
+    let matrix = lines.join("\n") + "\n";
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/http/roles.txt");
     if std::env::var_os("TIDEGATE_BLESS").is_some() {
         std::fs::write(path, &matrix).unwrap();

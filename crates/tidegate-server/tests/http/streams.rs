@@ -53,7 +53,8 @@ impl Reader {
             self.text.push_str(std::str::from_utf8(&piece).unwrap());
             while let Some((frame, rest)) = self.text.split_once("\n\n") {
                 self.frames.push_back(parse(frame));
-                self.text = rest.to_owned();
+                let rest = rest.len();
+                self.text.drain(..self.text.len() - rest);
             }
         }
     }
@@ -107,7 +108,7 @@ pub async fn open(rig: &Rig, key: &str, run: &str, after: i64) -> Reader {
     };
     Reader::of(
         request
-            .timeout(Duration::from_secs(120))
+            .timeout(Duration::from_mins(2))
             .send()
             .await
             .unwrap(),
