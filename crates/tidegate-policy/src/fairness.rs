@@ -4,7 +4,7 @@
 //! module decides which. It sees an instance's view of the lanes, which may be half a second old: a plan never grants
 //! anything, the statement counts again and may give less.
 //!
-//! Not done here: charging what runs really cost (R3.12); callers keep the passes and raise them with [`charge`].
+//! Not done here: charging what runs really cost (R3.12); callers keep [`Passes`] and charge them.
 
 use std::{
     cmp::Ordering,
@@ -14,6 +14,10 @@ use std::{
 use tidegate_model::{TenantId, run::QuotaBucket};
 
 use crate::buckets;
+
+mod passes;
+
+pub use passes::Passes;
 
 /// What one run is charged at the claim, in cost units, until its real cost is known.
 pub const CLAIM_COST: u64 = 1_000;

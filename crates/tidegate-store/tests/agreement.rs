@@ -196,7 +196,8 @@ async fn planned_asks(
             };
             let taken = foretold(state, &ask).len();
             assert_eq!(
-                taken, ask.take as usize,
+                i32::try_from(taken),
+                Ok(ask.take),
                 "a plan on a fresh view is met, {what}"
             );
             ask

@@ -16,8 +16,10 @@ use crate::{Engine, Error};
 const DUTY: &str = "lane_waits";
 /// How long the duty is held after a round.
 const DUTY_MS: i64 = 5_000;
-/// Between two rounds.
+/// Between two rounds, at least.
 const PAUSE: Duration = Duration::from_millis(500);
+/// And at least this many times as long as a round took, so that observing ten thousand lanes stays a small load.
+const PAUSE_PER_ROUND: u32 = 8;
 /// Between two rounds of forgetting.
 const FORGET_EVERY: Duration = Duration::from_mins(10);
 /// Intervals are kept for this long after they ended; a run that is explained later shows that time as waiting for a
@@ -42,12 +44,16 @@ pub struct Observed {
 /// Observes until told to stop, then hands the duty back.
 pub async fn run(engine: Engine, stop: CancellationToken) {
     let mut forgotten_at: Option<Instant> = None;
+    let mut pause = PAUSE;
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            () = tokio::time::sleep(PAUSE.mul_f64(0.75 + 0.5 * crate::clock::jitter())) => {}
+            () = tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * crate::clock::jitter())) => {}
         }
-        match observe(&engine).await {
+        let started = Instant::now();
+        let observed = observe(&engine).await;
+        pause = PAUSE.max(started.elapsed() * PAUSE_PER_ROUND);
+        match observed {
             Ok(observed) if observed.on_duty => {
                 if forgotten_at.is_none_or(|at| at.elapsed() >= FORGET_EVERY) {
                     forgotten_at = Some(Instant::now());
@@ -78,6 +84,8 @@ async fn hand_back(engine: &Engine) {
 pub async fn observe(engine: &Engine) -> Result<Observed, Error> {
     let fleet = engine.store().fleet();
     let Some(duty) = fleet.hold_duty(DUTY, engine.instance(), DUTY_MS).await? else {
+        // Only the instance on duty counts lanes, so that the sum over all instances is right.
+        metrics::gauge!("tidegate_lanes").set(0.0);
         return Ok(Observed::default());
     };
     let Some(changes) = look_and_record(engine, duty).await? else {

@@ -7,7 +7,7 @@ use tidegate_policy::{buckets::Tier, fairness::LaneView};
 use crate::{Error, Fleet, attempts::bucket_of, error::stored};
 
 /// How many runs of a lane are counted before it counts as endless.
-const QUEUED_COUNTED_MAX: i64 = 100;
+const QUEUED_COUNTED_MAX: i64 = 16;
 
 /// A lane with work, and what the plan of a claim needs to know about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct LaneRow {
     pub head_created_at: DateTime<Utc>,
     /// When the runs behind the first were created, in order, as many as were asked for.
     pub next_created_at: Vec<DateTime<Utc>>,
-    /// Runs in the lane; `None` for 100 or more.
+    /// Runs in the lane; `None` for 16 or more.
     pub queued: Option<i64>,
     /// Leases of the tenant in the bucket, over all classes.
     pub running: i64,

@@ -6,4 +6,5 @@
 pub mod events;
 pub mod explain;
 pub mod list;
+mod queued;
 pub mod runs;

@@ -10,7 +10,8 @@ use tidegate_model::{
 };
 use uuid::Uuid;
 
-use crate::{Error, TenantStore, attempts::bucket_number, error::stored, lanes::LaneKey};
+use super::queued::QueueRow;
+use crate::{Error, TenantStore, error::stored, lanes::LaneKey};
 
 /// How often a run that moved between two statements is read again.
 const READS_MAX: u32 = 4;
@@ -245,61 +246,6 @@ impl TenantStore {
         }
         Ok((placed, in_queue))
     }
-
-    async fn queued(
-        &self,
-        runs: &HashMap<RunId, RunRow>,
-    ) -> Result<HashMap<RunId, QueueRow>, Error> {
-        let mut lanes: Vec<(&str, i16, i32)> = runs
-            .values()
-            .map(|run| {
-                (
-                    run.scope.as_str(),
-                    bucket_number(run.lane.bucket),
-                    run.lane.class,
-                )
-            })
-            .collect();
-        lanes.sort_unstable();
-        lanes.dedup();
-        let scopes: Vec<String> = lanes.iter().map(|lane| lane.0.to_owned()).collect();
-        let buckets: Vec<i16> = lanes.iter().map(|lane| lane.1).collect();
-        let classes: Vec<i32> = lanes.iter().map(|lane| lane.2).collect();
-        let ids: Vec<Uuid> = runs.keys().map(|run| run.as_uuid()).collect();
-        let rows = sqlx::query_as!(
-            QueueRow,
-            r#"SELECT q.run_id AS "run_id!", q.queued_at AS "queued_at!", q.rank AS "rank!", q.urgency AS "urgency!",
-                      q.position AS "position!", q.attempts AS "attempts!", q.spent_tokens AS "spent_tokens!",
-                      q.spent_ms AS "spent_ms!"
-               FROM unnest($2::text[], $3::smallint[], $4::integer[]) AS l(scope, bucket, class)
-               CROSS JOIN LATERAL (
-                   SELECT * FROM run_queue q
-                   WHERE q.scope = l.scope AND q.bucket = l.bucket AND q.tenant = $1 AND q.class = l.class
-                     AND q.run_id = ANY ($5)) q"#,
-            self.key(),
-            &scopes,
-            &buckets,
-            &classes,
-            &ids,
-        )
-        .fetch_all(self.pool())
-        .await?;
-        Ok(rows
-            .into_iter()
-            .map(|row| (RunId::from_uuid(row.run_id), row))
-            .collect())
-    }
-}
-
-struct QueueRow {
-    run_id: Uuid,
-    queued_at: DateTime<Utc>,
-    rank: i16,
-    urgency: i16,
-    position: i64,
-    attempts: i32,
-    spent_tokens: i64,
-    spent_ms: i64,
 }
 
 fn with_place(row: RunRow, queue: &QueueRow) -> RunRow {
