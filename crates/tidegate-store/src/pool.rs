@@ -67,7 +67,7 @@ pub fn connect(options: &ConnectOptions) -> Result<PgPool, Error> {
         .max_connections(options.max_connections)
         .acquire_timeout(options.acquire_timeout)
         .test_before_acquire(false)
-        .max_lifetime(Duration::from_secs(30 * 60))
+        .max_lifetime(Duration::from_mins(30))
         .after_connect(|connection, _| Box::pin(cluster::on_connect(connection)))
         .connect_lazy_with(options.parse()?))
 }

@@ -128,7 +128,7 @@ async fn models_need_their_provider_and_one_is_the_default() {
 }
 
 #[tokio::test]
-async fn malformed_entries_are_refused_by_field() {
+async fn malformed_providers_are_refused_by_field() {
     let world = World::new().await;
     let engine = world.engine(World::settings()).await;
     let admin = operator();
@@ -166,6 +166,14 @@ async fn malformed_entries_are_refused_by_field() {
         assert_eq!(error.problem().field.as_deref(), Some(field));
         assert!(!error.to_string().contains("secret"), "{error}");
     }
+    assert_eq!(engine.store().list_providers().await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn malformed_tool_servers_are_refused_by_field() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let admin = operator();
     let good = || tool_server(&[]);
     let servers = [
         (
@@ -199,7 +207,8 @@ async fn malformed_entries_are_refused_by_field() {
         assert_eq!(error.problem().field.as_deref(), Some(field));
         assert!(!error.to_string().contains("s3cret"), "{error}");
     }
-    assert_eq!(engine.store().list_providers().await.unwrap().len(), 0);
+    let stored = engine.store().list_tool_servers().await.unwrap();
+    assert_eq!(stored.len(), 0);
 }
 
 /// O-25: secrets stand in no plain column, no audit row, no error and no debug output.

@@ -10,7 +10,9 @@
 
 mod catalog;
 mod config;
+mod database_tls;
 mod generations;
+mod isolation;
 mod keys;
 mod listener;
 mod migrations;

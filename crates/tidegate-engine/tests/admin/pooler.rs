@@ -7,8 +7,11 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 use tidegate_testkit::Target;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream, UnixStream},
-    sync::Mutex,
+    net::{TcpListener, TcpStream, UnixStream, unix::OwnedWriteHalf},
+    sync::{
+        Mutex,
+        mpsc::{UnboundedReceiver, unbounded_channel},
+    },
 };
 
 const SSL_REQUEST: u32 = 80_877_103;
@@ -55,9 +58,21 @@ impl Pooler {
     }
 }
 
-struct Server(UnixStream);
+/// The one session that all clients share.
+struct Server {
+    to: OwnedWriteHalf,
+    answers: UnboundedReceiver<Vec<u8>>,
+}
 
 impl Server {
+    fn over(stream: UnixStream) -> Self {
+        let (from, to) = stream.into_split();
+        Self {
+            to,
+            answers: messages_of(from),
+        }
+    }
+
     /// Logs in and keeps what clients are greeted with.
     async fn log_in(mut stream: UnixStream, database: &str) -> (Self, Vec<u8>) {
         let mut body = PROTOCOL.to_be_bytes().to_vec();
@@ -78,10 +93,30 @@ impl Server {
             greeting.extend_from_slice(&message);
             assert_ne!(message[0], b'E', "{}", String::from_utf8_lossy(&message));
             if message[0] == b'Z' {
-                return (Self(stream), greeting);
+                return (Self::over(stream), greeting);
             }
         }
     }
+}
+
+/// The messages of a stream. Reading them in a task of its own makes waiting for one safe to give up.
+fn messages_of<S>(mut stream: S) -> UnboundedReceiver<Vec<u8>>
+where
+    S: AsyncRead + Unpin + Send + 'static,
+{
+    let (sender, receiver) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok(message) = read_message(&mut stream).await {
+            if sender.send(message).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+fn gone() -> std::io::Error {
+    std::io::ErrorKind::UnexpectedEof.into()
 }
 
 /// A message with its type and length.
@@ -119,52 +154,85 @@ async fn serve(
     number: u32,
 ) -> std::io::Result<()> {
     greet(&mut client, greeting).await?;
-    let (mut from, mut to) = client.into_split();
-    let (sender, mut messages) = tokio::sync::mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok(message) = read_message(&mut from).await {
-            if sender.send(message).is_err() {
-                break;
-            }
-        }
-    });
+    let (from, mut to) = client.into_split();
+    let mut messages = messages_of(from);
     let mut names = HashMap::new();
     while let Some(message) = messages.recv().await {
         // One transaction: from the first message to the server's word that it is idle.
         let mut server = server.lock().await;
-        let mut owed = 0;
+        let mut session = Session::new(&mut server);
         let mut next = Some(message);
-        loop {
+        while !session.is_over() || next.is_some() {
             if let Some(message) = next.take() {
                 if message[0] == b'X' {
-                    return Ok(());
+                    return session.abandon().await;
                 }
-                owed += u32::from(matches!(message[0], b'S' | b'Q'));
-                server
-                    .0
-                    .write_all(&rename(message, number, &mut names))
-                    .await?;
+                session.send(&rename(message, number, &mut names)).await?;
             }
             tokio::select! {
-                answer = read_message(&mut server.0) => {
-                    let answer = answer?;
-                    let idle = answer[0] == b'Z' && answer[5] == b'I';
-                    owed -= u32::from(answer[0] == b'Z');
-                    if answer[0] != b'A' {
-                        to.write_all(&answer).await?;
-                    }
-                    if idle && owed == 0 {
-                        break;
+                answer = session.server.answers.recv() => {
+                    let answer = answer.ok_or_else(gone)?;
+                    session.note(&answer);
+                    if answer[0] != b'A' && to.write_all(&answer).await.is_err() {
+                        return session.abandon().await;
                     }
                 }
                 message = messages.recv() => match message {
                     Some(message) => next = Some(message),
-                    None => return Ok(()),
+                    None => return session.abandon().await,
                 },
             }
         }
     }
     Ok(())
+}
+
+/// The server's session while one client has it.
+struct Session<'a> {
+    server: &'a mut Server,
+    /// Answers that the server still owes.
+    owed: u32,
+    idle: bool,
+}
+
+impl<'a> Session<'a> {
+    fn new(server: &'a mut Server) -> Self {
+        Self {
+            server,
+            owed: 0,
+            idle: false,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.owed == 0 && self.idle
+    }
+
+    async fn send(&mut self, message: &[u8]) -> std::io::Result<()> {
+        self.owed += u32::from(matches!(message[0], b'S' | b'Q'));
+        self.idle = false;
+        self.server.to.write_all(message).await
+    }
+
+    fn note(&mut self, answer: &[u8]) {
+        if answer[0] == b'Z' {
+            self.owed -= 1;
+            self.idle = answer[5] == b'I';
+        }
+    }
+
+    /// Cleans up after a client that went away in the middle.
+    async fn abandon(mut self) -> std::io::Result<()> {
+        const SYNC: &[u8] = b"S\0\0\0\x04";
+        const ROLLBACK: &[u8] = b"Q\0\0\0\x0dROLLBACK\0";
+        self.send(SYNC).await?;
+        self.send(ROLLBACK).await?;
+        while self.owed > 0 {
+            let answer = self.server.answers.recv().await.ok_or_else(gone)?;
+            self.note(&answer);
+        }
+        Ok(())
+    }
 }
 
 /// Gives a client's prepared statements names of their own.

@@ -95,6 +95,23 @@ async fn left(engine: &Engine, key_id: &str) -> i64 {
         .map_or(0, |count| count.rows)
 }
 
+/// A rotation that ends after its first batch, as that of a lost shell would.
+async fn cut_short(engine: &Engine, both: &Keyring) {
+    let (store, ring) = (engine.store().clone(), both.clone());
+    let (told, mut batches) = tokio::sync::mpsc::unbounded_channel();
+    let cut = tokio::spawn(async move {
+        let author = Author::shell("root");
+        secrets::rotate(&store, &ring, &author, |done| told.send(done).unwrap()).await
+    });
+    assert!(batches.recv().await.unwrap() > 0);
+    cut.abort();
+    let _ = cut.await;
+}
+
+async fn refuses(world: &World, keyring: &Keyring) -> bool {
+    matches!(start(world, keyring).await, Err(StartError::WrongKey(_)))
+}
+
 /// R1.8: a rotation that is cut short goes on where it was; secrets stay readable all along, and what is written
 /// meanwhile is not lost.
 #[tokio::test]
@@ -111,17 +128,7 @@ async fn an_interrupted_rotation_is_resumed() {
     let both = Keyring::new(&new_text, Some(&world.enc_key)).unwrap();
     let author = Author::shell("root");
 
-    // Cut short after the first batch, as a lost shell would.
-    let (store, ring) = (engine.store().clone(), both.clone());
-    let (told, mut batches) = tokio::sync::mpsc::unbounded_channel();
-    let cut = tokio::spawn({
-        let author = author.clone();
-        async move { secrets::rotate(&store, &ring, &author, |done| told.send(done).unwrap()).await }
-    });
-    let first = batches.recv().await.unwrap();
-    cut.abort();
-    let _ = cut.await;
-    assert!(first > 0);
+    cut_short(&engine, &both).await;
     let remaining = left(&engine, &old).await;
     assert!((1..252).contains(&remaining), "{remaining} left");
     // Half-way, instances with both keys read everything; with the new one alone they do not start.
@@ -129,10 +136,7 @@ async fn an_interrupted_rotation_is_resumed() {
     let catalog = catalog::resolved(&running).await.unwrap();
     assert!(catalog.providers.iter().all(|p| p.unreadable.is_none()));
     let new_alone = Keyring::new(&new_text, None).unwrap();
-    assert!(matches!(
-        start(&world, &new_alone).await,
-        Err(StartError::WrongKey(_))
-    ));
+    assert!(refuses(&world, &new_alone).await);
     let update = provider("https://api.example/v1", Some("written meanwhile"));
     catalog::put_provider(&running, &operator(), id("p0249"), update)
         .await
@@ -162,14 +166,8 @@ async fn an_interrupted_rotation_is_resumed() {
         .await
         .unwrap()
         .digest_key;
-    assert_eq!(
-        after, digest_key,
-        "repeats of earlier submissions stay repeats"
-    );
-    assert!(matches!(
-        start(&world, &world.keyring).await,
-        Err(StartError::WrongKey(_))
-    ));
+    assert_eq!(after, digest_key, "repeats stay repeats");
+    assert!(refuses(&world, &world.keyring).await);
 }
 
 /// R1.8: what neither key opens is counted and named, and keeps nothing else from being done.

@@ -89,9 +89,9 @@ mod tests {
         }
     }
 
-    /// R1.6: one release older warns, more refuses; the recorded bounds refuse at once.
+    /// R1.6: the same or a newer release fits, one release older is warned.
     #[test]
-    fn servers_are_judged_by_what_the_database_records() {
+    fn a_server_may_be_one_release_older() {
         let cases: [(&str, Served, &[i64], Verdict); 5] = [
             ("0.2.3", served("0.1.0", "0.2.0", 1), &[], Verdict::Fits),
             ("0.3.0", served("0.1.0", "0.2.0", 1), &[], Verdict::Fits),
@@ -116,6 +116,11 @@ mod tests {
                 "{ours} {served:?}"
             );
         }
+    }
+
+    /// R1.6: more than one release older is refused, and so is what the recorded bounds exclude.
+    #[test]
+    fn a_server_that_is_too_old_is_refused() {
         let refused: [(&str, Served, &[i64], &str); 6] = [
             ("0.2.0", served("0.3.0", "0.3.0", 1), &[], "from 0.3.0 on"),
             (

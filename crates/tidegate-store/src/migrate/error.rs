@@ -21,6 +21,15 @@ pub enum MigrateError {
     /// The database can only be read.
     #[error("the database is a read-only standby; point CONFIG_DB_URL at the primary")]
     Standby,
+    /// TLS to the database failed: a certificate that is not trusted, or a server without TLS.
+    #[error(
+        "TLS to the database failed ({cause}); with sslmode=verify-full in CONFIG_DB_URL, sslrootcert must be the PEM \
+         file of the authority that signed its certificate, and the host the name in it"
+    )]
+    Tls {
+        /// What was wrong.
+        cause: String,
+    },
     /// The database belongs to a newer release.
     #[error("the database is too new for this server: {0}")]
     TooNew(String),
@@ -62,6 +71,17 @@ impl MigrateError {
 
 impl From<sqlx::Error> for MigrateError {
     fn from(error: sqlx::Error) -> Self {
-        Self::Store(error.into())
+        match &error {
+            sqlx::Error::Tls(cause) => Self::Tls {
+                cause: cause.to_string(),
+            },
+            // The handshake itself reports what it refuses as an error of reading.
+            sqlx::Error::Io(cause) if cause.kind() == std::io::ErrorKind::InvalidData => {
+                Self::Tls {
+                    cause: cause.to_string(),
+                }
+            }
+            _ => Self::Store(error.into()),
+        }
     }
 }
