@@ -158,13 +158,17 @@ impl Tail {
     }
 
     async fn look_again(&mut self) -> Result<(), Error> {
-        match self.store.event_bounds(self.run).await? {
-            None => {
+        match self.store.event_bounds(self.run).await {
+            // The tenant was erased under the reader.
+            Ok(None) => {
                 self.state = State::Over;
                 Ok(())
             }
-            Some(bounds) if bounds.last > self.last => self.read().await.map(|_| ()),
-            Some(_) => Ok(()),
+            Ok(Some(bounds)) if bounds.last > self.last => self.read().await.map(|_| ()),
+            Ok(Some(_)) => Ok(()),
+            // A stream outlives a restart of the database.
+            Err(error) if error.is_unavailable() => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 

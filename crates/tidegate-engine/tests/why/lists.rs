@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_engine::runs;
 use tidegate_model::{
-    Code, PoolId, RunId,
+    Code, ConversationId, PoolId, RunId,
     api::{Page, RunFilter, RunView},
     run::RunState,
 };
@@ -22,10 +22,18 @@ async fn ids(world: &World, filter: RunFilter) -> BTreeSet<RunId> {
     page.items.iter().map(|item| item.run_id).collect()
 }
 
-/// R3.1, R3.11: each state is found by its filter, dead letters by theirs, a conversation by its.
-#[tokio::test]
-async fn runs_are_found_by_state_capability_and_conversation() {
-    let world = World::new(settings()).await;
+/// Runs of acme in different places.
+struct Places {
+    conversation: ConversationId,
+    turns: [RunId; 2],
+    dead: RunId,
+    done: RunId,
+    running: RunId,
+    queued: RunId,
+    cancelled: RunId,
+}
+
+async fn places(world: &World) -> Places {
     let conversation = world.conversation().await;
     let turns = [
         world.turn(conversation).await,
@@ -49,51 +57,78 @@ async fn runs_are_found_by_state_capability_and_conversation() {
     runs::cancel::cancel(&world.engine, &member("acme"), cancelled)
         .await
         .expect("cancel");
+    Places {
+        conversation,
+        turns,
+        dead,
+        done,
+        running,
+        queued,
+        cancelled,
+    }
+}
 
-    let state = |state| RunFilter {
-        state: Some(state),
-        ..RunFilter::default()
-    };
-    for (filter, expected) in [
+/// R3.1: each state is found by its filter.
+#[tokio::test]
+async fn runs_are_found_by_state() {
+    let world = World::new(settings()).await;
+    let made = places(&world).await;
+    for (state, expected) in [
         // The second turn waits for the first, which is claimed like the business tasks.
-        (state(RunState::Queued), vec![queued, turns[1]]),
-        (state(RunState::Running), vec![running, turns[0]]),
-        (state(RunState::Succeeded), vec![done]),
-        (state(RunState::Failed), vec![dead]),
-        (state(RunState::Cancelled), vec![cancelled]),
-        (state(RunState::Expired), vec![]),
-        (state(RunState::Waiting), vec![]),
-        (state(RunState::Review), vec![]),
-        (
-            RunFilter {
-                dead_letters: Some(true),
-                ..RunFilter::default()
-            },
-            vec![dead],
-        ),
-        (
-            RunFilter {
-                capability: Some("other".parse().expect("capability")),
-                ..RunFilter::default()
-            },
-            vec![queued, cancelled],
-        ),
-        (
-            RunFilter {
-                conversation_id: Some(conversation),
-                ..RunFilter::default()
-            },
-            turns.to_vec(),
-        ),
-        (
-            RunFilter::default(),
-            vec![turns[0], turns[1], dead, done, running, queued, cancelled],
-        ),
+        (RunState::Queued, vec![made.queued, made.turns[1]]),
+        (RunState::Running, vec![made.running, made.turns[0]]),
+        (RunState::Succeeded, vec![made.done]),
+        (RunState::Failed, vec![made.dead]),
+        (RunState::Cancelled, vec![made.cancelled]),
+        (RunState::Expired, vec![]),
+        (RunState::Waiting, vec![]),
+        (RunState::Review, vec![]),
+    ] {
+        let filter = RunFilter {
+            state: Some(state),
+            ..RunFilter::default()
+        };
+        let expected: BTreeSet<_> = expected.into_iter().collect();
+        assert_eq!(ids(&world, filter).await, expected, "{state}");
+    }
+}
+
+/// R3.11: dead letters, capabilities and conversations are found by their filters, everything without one.
+#[tokio::test]
+async fn runs_are_found_by_what_they_are() {
+    let world = World::new(settings()).await;
+    let made = places(&world).await;
+    let none = RunFilter::default;
+    let dead_letters = RunFilter {
+        dead_letters: Some(true),
+        ..none()
+    };
+    let capability = RunFilter {
+        capability: Some("other".parse().expect("capability")),
+        ..none()
+    };
+    let conversation = RunFilter {
+        conversation_id: Some(made.conversation),
+        ..none()
+    };
+    let mut all = made.turns.to_vec();
+    all.extend([
+        made.dead,
+        made.done,
+        made.running,
+        made.queued,
+        made.cancelled,
+    ]);
+    for (filter, expected) in [
+        (dead_letters, vec![made.dead]),
+        (capability, vec![made.queued, made.cancelled]),
+        (conversation, made.turns.to_vec()),
+        (none(), all),
     ] {
         let expected: BTreeSet<_> = expected.into_iter().collect();
         assert_eq!(ids(&world, filter.clone()).await, expected, "{filter:?}");
     }
-    let dead_letter = world.get(dead).await;
+    let dead_letter = world.get(made.dead).await;
     assert_eq!(dead_letter.code, Some(Code::AttemptsExhausted));
 }
 
