@@ -18,6 +18,7 @@
     reason = "a rig that does not stand fails the test that asked for it"
 )]
 
+pub mod audit;
 pub mod pg;
 pub mod proc;
 pub mod proxy;
@@ -27,6 +28,7 @@ pub mod scratch;
 pub mod tls;
 pub mod tls_front;
 
+pub use audit::audit;
 pub use pg::{TestCluster, TestDb};
 pub use proc::{Proc, Running};
 pub use proxy::{Proxy, Target, Way};

@@ -202,39 +202,9 @@ impl World {
             .expect("expire");
     }
 
-    /// Slots in use are live leases that count, every run is in exactly one place, attempts have their ends.
+    /// Everything adds up.
     pub async fn audit(&self) {
-        for (what, sql) in [
-            (
-                "a run in no place or in two",
-                "SELECT count(*) FROM (SELECT a.run_id FROM agent_runs a
-                 LEFT JOIN (SELECT run_id FROM run_queue UNION ALL SELECT run_id FROM run_leases
-                            UNION ALL SELECT run_id FROM run_parked UNION ALL SELECT run_id FROM run_ends) p USING (run_id)
-                 GROUP BY a.run_id HAVING count(p.run_id) <> 1) x",
-            ),
-            (
-                "a background lease without its slot, or a slot without its lease",
-                "SELECT count(*) FROM (SELECT run_id FROM run_leases WHERE bucket = 1) l
-                 FULL JOIN background_slots s USING (run_id) WHERE l.run_id IS NULL OR s.run_id IS NULL",
-            ),
-            (
-                "a gap or a double in a stream of events",
-                "SELECT count(*) FROM (SELECT run_id FROM run_events GROUP BY run_id
-                 HAVING max(seq) <> count(*) OR min(seq) <> 1) x",
-            ),
-            (
-                "an event after the end",
-                "SELECT count(*) FROM run_ends e JOIN run_events v USING (tenant, run_id)
-                 WHERE v.seq = (SELECT max(seq) FROM run_events m WHERE m.run_id = e.run_id) AND v.kind <> 'run.ended'",
-            ),
-            (
-                "two attempts of one run at the same time",
-                "SELECT count(*) FROM run_attempts a JOIN run_attempts b USING (tenant, run_id)
-                 WHERE a.fence_number < b.fence_number AND b.started_at < a.ended_at",
-            ),
-        ] {
-            assert_eq!(self.count(sql).await, 0, "{what}");
-        }
+        tidegate_testkit::audit(self.db.pool()).await;
     }
 }
 
