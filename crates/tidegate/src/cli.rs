@@ -138,7 +138,7 @@ impl Cli {
             Command::Migrate(command) => command.run(&context).await,
             Command::Secrets(command) => command.run(&context).await,
             Command::Recover(command) => command.run(&context).await,
-            Command::Openapi(command) => command.run(&context),
+            Command::Openapi(_) => commands::openapi::OpenapiCommand::run(&context),
             Command::Config(command) => command.run(&context).await,
             Command::Key(command) => command.run(&context).await,
             Command::Tenant(command) => command.run(&context).await,

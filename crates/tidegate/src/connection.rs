@@ -1,6 +1,6 @@
 //! Which server a command speaks to, and with which key: flags, then `TIDEGATE_URL` and `TIDEGATE_KEY`, then the profile.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use secrecy::SecretString;
@@ -11,6 +11,9 @@ use crate::{
     failure::{Failure, Outcome},
     profile::{self, Profile},
 };
+
+/// How long a command tries in all before it says that it cannot reach the server.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Flags of every command that speaks to a server.
 #[derive(Debug, Clone, Default, Args)]
@@ -45,6 +48,8 @@ pub struct Connection {
 pub enum Who {
     /// The administrator.
     Admin,
+    /// Who publishes descriptors of pools.
+    Controller,
     /// A member of a tenant.
     Tenant,
     /// Nobody needs a key.
@@ -65,7 +70,7 @@ impl Connection {
                     "start one with `tidegate dev`, or give --url and --key (TIDEGATE_URL, TIDEGATE_KEY)",
                 )
             })?;
-        let mut builder = Client::builder(&url);
+        let mut builder = Client::builder(&url).deadline(PATIENCE);
         if let Some(key) = self.choose_key(profile.as_ref(), who)? {
             builder = builder.key(key);
         }
@@ -124,6 +129,7 @@ impl Connection {
         }
         let wanted = match who {
             Who::Admin => Some("admin"),
+            Who::Controller => Some("controller"),
             Who::Tenant => profile.and_then(|profile| profile.default.as_deref()),
             Who::Anyone => None,
         };

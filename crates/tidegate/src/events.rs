@@ -45,6 +45,8 @@ impl Printer {
                     self.piece(text);
                 }
             }
+            // What a tool answered is for the model; the reply says what matters of it.
+            EventKind::MessageCompleted if event.body["role"] == "tool" => {}
             EventKind::MessageCompleted => {
                 if !std::mem::take(&mut self.pieces)
                     && let Some(text) = message_text(event)
@@ -137,10 +139,12 @@ pub fn describe(event: &RunEvent) -> Option<String> {
         }
         EventKind::ToolFinished => format!("{} answered", text("tool")),
         EventKind::ModelCalled => {
-            let tokens = body["usage"]["totalTokens"]
-                .as_i64()
-                .map_or_else(String::new, |tokens| format!(", {tokens} tokens"));
-            format!("model {} asked{tokens}", text("model"))
+            let tokens = |name: &str| body["usage"][name].as_i64();
+            let used = match (tokens("inputTokens"), tokens("outputTokens")) {
+                (Some(input), Some(output)) => format!(" ({input} tokens in, {output} out)"),
+                _ => String::new(),
+            };
+            format!("model {} answered{used}", text("model"))
         }
         EventKind::WorkerNote if body["note"] == "tools.offered" => {
             let tools = body["tools"].as_object();

@@ -16,6 +16,10 @@ pub struct Output {
     json: bool,
 }
 
+#[expect(
+    clippy::unused_self,
+    reason = "whoever may write has been given the handle"
+)]
 impl Output {
     /// For people, or as JSON.
     pub const fn new(json: bool) -> Self {

@@ -1,5 +1,7 @@
 //! `tidegate conversation`.
 
+use std::fmt::Write as _;
+
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use tidegate_model::{
@@ -135,13 +137,14 @@ fn messages(messages: &[MessageView]) -> String {
             .or_else(|| content["text"].as_str())
             .map_or_else(|| content.to_string(), ToOwned::to_owned);
         let when = time(message.created_at);
-        text.push_str(&format!("[{}] {} {when}\n", message.seq, message.role));
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "[{}] {} {when}", message.seq, message.role);
         for call in content["toolCalls"].as_array().into_iter().flatten() {
             let name = call["name"].as_str().unwrap_or("?");
-            text.push_str(&format!("    calls {name}\n"));
+            let _ = writeln!(text, "    calls {name}");
         }
         for line in said.lines() {
-            text.push_str(&format!("    {line}\n"));
+            let _ = writeln!(text, "    {line}");
         }
     }
     if text.is_empty() {

@@ -53,7 +53,8 @@ struct Ready {
     profile: Profile,
     model: String,
     tools: Vec<&'static str>,
-    _mock: Option<MockHandle>,
+    /// Answers as long as it is kept.
+    mock: Option<MockHandle>,
 }
 
 impl DevCommand {
@@ -105,9 +106,13 @@ impl DevCommand {
         if self.once {
             end.cancel();
         }
-        serving
+        let served = serving
             .await
-            .map_err(|error| Failure::caused(Exit::Failed, "the server broke off", &error))?
+            .map_err(|error| Failure::caused(Exit::Failed, "the server broke off", &error))?;
+        if let Some(mock) = ready.mock {
+            mock.stop();
+        }
+        served
     }
 
     async fn prepare(
@@ -127,7 +132,7 @@ impl DevCommand {
             profile,
             model: "none".to_owned(),
             tools: Vec::new(),
-            _mock: None,
+            mock: None,
         };
         if !self.no_seed {
             let admin = Client::new(url, key)?;
@@ -139,7 +144,7 @@ impl DevCommand {
                 .source(async || start_mock(&mut mock).await)
                 .await?;
             ready.model = seed::model(&admin, &source).await?;
-            ready._mock = mock;
+            ready.mock = mock;
             ready.tools = seed::tools(
                 &admin,
                 Path::new(".")

@@ -47,7 +47,7 @@ impl PoolCommand {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Outcome {
         let output = context.output;
-        let client = context.client(Who::Admin)?;
+        let client = context.client(Who::Controller)?;
         match self {
             Self::Publish { file, activate } => {
                 let descriptor = read_descriptor(&file)?;

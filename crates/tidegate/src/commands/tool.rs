@@ -84,15 +84,14 @@ impl Set {
     fn into_body(self) -> Outcome<PutToolServer> {
         let mut env = BTreeMap::new();
         for variable in self.environment {
-            let (name, value) = match variable.split_once('=') {
-                Some((name, value)) => (name.to_owned(), value.to_owned()),
-                None => {
-                    let value = std::env::var(&variable).map_err(|_| {
-                        Failure::usage(format!("the environment has no variable {variable}"))
-                            .remedy(format!("export it first, or give --env {variable}=VALUE"))
-                    })?;
-                    (variable, value)
-                }
+            let (name, value) = if let Some((name, value)) = variable.split_once('=') {
+                (name.to_owned(), value.to_owned())
+            } else {
+                let value = std::env::var(&variable).map_err(|_| {
+                    Failure::usage(format!("the environment has no variable {variable}"))
+                        .remedy(format!("export it first, or give --env {variable}=VALUE"))
+                })?;
+                (variable, value)
             };
             env.insert(name, value);
         }

@@ -38,11 +38,12 @@ impl Followers {
     ) {
         let mut revisions = engine.platform().bus().subscribe();
         loop {
-            revisions.mark_unchanged();
+            // Before the catalogue: what is read then is at least that new.
+            let revision = *revisions.borrow_and_update();
             let settled = match resolved::resolved(&engine).await {
                 Ok(catalogue) => {
                     self.apply(engine.settings(), &catalogue);
-                    applied.send_replace(catalogue.revision);
+                    applied.send_replace(revision);
                     true
                 }
                 Err(error) => {

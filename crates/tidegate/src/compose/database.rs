@@ -157,7 +157,6 @@ pub fn engine_failure(error: &tidegate_engine::Error) -> Failure {
             failure.code = Some(refusal.code.to_string());
             failure
         }
-        other @ tidegate_engine::Error::Internal { .. } => Failure::failed(chain(other)),
         other => Failure::failed(chain(other)),
     }
 }

@@ -109,6 +109,7 @@ impl Server {
         let stop_loops = CancellationToken::new();
         let loops = loops::spawn(&engine, stop_loops.clone());
         let (applying, applied) = watch::channel(-1);
+        engine.platform().bus().wait_for(applied.clone());
         let mut server = Self {
             engine,
             parts,

@@ -62,7 +62,7 @@ async fn turns(narrator: Narrator, stage: &Stage) -> Outcome<()> {
         narrator.proved(
             "turn",
             &format!(
-                "{tenant}: {} model calls, {} tool calls, an answer in {} pieces",
+                "{tenant}: asked the model {} times, called {} tool(s), answered in {} pieces",
                 seen.model_calls, seen.tools_answered, seen.pieces
             ),
             json!({ "tenant": tenant, "runId": run_id, "toolCalls": seen.tools_answered }),

@@ -23,6 +23,8 @@ use crate::{
 
 /// The tenants.
 pub const TENANTS: [(&str, &str); 2] = [("acme", "Acme Ltd"), ("globex", "Globex Corporation")];
+/// The key that publishes descriptors of pools.
+const CONTROLLER: &str = "controller";
 /// The scripted provider's name in the catalogue.
 const MOCK: &str = "mock";
 /// The name of a real provider in the catalogue.
@@ -62,7 +64,7 @@ pub async fn admin_key(store: &Store, profile: &mut Profile) -> Outcome<String> 
     Ok(created.secret)
 }
 
-/// Tenants with a key each; keys of the profile that still work are kept.
+/// Tenants with a key each, and a key for pools; keys of the profile that still work are kept.
 pub async fn tenants(admin: &Client, profile: &mut Profile) -> Outcome<()> {
     for (name, display_name) in TENANTS {
         let tenant = parse(name)?;
@@ -76,9 +78,18 @@ pub async fn tenants(admin: &Client, profile: &mut Profile) -> Outcome<()> {
             Err(error) => return Err(error.into()),
         }
         if !works(admin.base_url(), profile.keys.get(name)).await? {
-            let key = admin.create_key(&member_key(&body.tenant)).await?;
+            let body = CreateKey {
+                user: Some(format!("somebody@{name}")),
+                scopes: vec![KeyScope::RunsBusiness],
+                ..key(Role::Member, Some(body.tenant))
+            };
+            let key = admin.create_key(&body).await?;
             profile.keys.insert(name.to_owned(), key.secret.clone());
         }
+    }
+    if !works(admin.base_url(), profile.keys.get(CONTROLLER)).await? {
+        let key = admin.create_key(&key(Role::PoolController, None)).await?;
+        profile.keys.insert(CONTROLLER.to_owned(), key.secret);
     }
     profile.default = Some(TENANTS[0].0.to_owned());
     Ok(())
@@ -89,13 +100,13 @@ fn parse(name: &str) -> Outcome<TenantId> {
         .map_err(|error| Failure::failed(format!("{name}: {error}")))
 }
 
-fn member_key(tenant: &TenantId) -> CreateKey {
+fn key(role: Role, tenant: Option<TenantId>) -> CreateKey {
     CreateKey {
-        role: Role::Member,
-        tenant: Some(tenant.clone()),
+        role,
+        tenant,
         pool: None,
-        user: Some(format!("somebody@{tenant}")),
-        scopes: vec![KeyScope::RunsBusiness],
+        user: None,
+        scopes: Vec::new(),
         name: Some("seeded".to_owned()),
         expires_at: None,
     }

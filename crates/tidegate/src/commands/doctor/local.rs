@@ -94,16 +94,13 @@ async fn database_checks(settings: &Settings) -> Vec<Finding> {
         }
     };
     let mut findings = vec![];
-    let served = match timeout(PATIENCE, schema(&store, &mut findings)).await {
-        Ok(served) => served,
-        Err(_) => {
-            findings.push(Finding::fail(
-                "database",
-                format!("no answer within {} s", PATIENCE.as_secs()),
-                "check that PostgreSQL runs, that CONFIG_DB_URL names it, and the network in between",
-            ));
-            false
-        }
+    let Ok(served) = timeout(PATIENCE, schema(&store, &mut findings)).await else {
+        findings.push(Finding::fail(
+            "database",
+            format!("no answer within {} s", PATIENCE.as_secs()),
+            "check that PostgreSQL runs, that CONFIG_DB_URL names it, and the network in between",
+        ));
+        return findings;
     };
     if served && let Ok(found) = timeout(PATIENCE, sealed(settings, &store)).await {
         findings.extend(found);

@@ -1,5 +1,7 @@
 //! `tidegate run explain`, for people.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 use tidegate_model::api::{AttemptView, QueueReasonView, RunExplain};
 
@@ -74,8 +76,9 @@ pub fn reason(reason: &QueueReasonView) -> String {
     };
     let mut text = format!("  {} since {}", reason.code, time(reason.since));
     if !facts.is_empty() {
-        text.push_str(&format!("\n    facts: {facts}"));
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n    facts: {facts}");
     }
-    text.push_str(&format!("\n    what to do: {}", reason.remedy));
+    let _ = write!(text, "\n    what to do: {}", reason.remedy);
     text
 }

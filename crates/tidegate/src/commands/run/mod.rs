@@ -5,6 +5,8 @@ mod filter;
 mod submit;
 mod watch;
 
+use std::fmt::Write as _;
+
 use clap::Subcommand;
 use tidegate_client::Client;
 use tidegate_model::{
@@ -111,13 +113,12 @@ async fn cancel(
     filter: &Filter,
     all: bool,
 ) -> Outcome {
-    match run_id {
-        Some(run_id) => context.output.show(&client.cancel_run(run_id).await?, one),
-        None => {
-            filter.require(all, "cancel")?;
-            let outcome = client.cancel_runs(&filter.query()).await?;
-            context.output.show(&outcome, bulk);
-        }
+    if let Some(run_id) = run_id {
+        context.output.show(&client.cancel_run(run_id).await?, one);
+    } else {
+        filter.require(all, "cancel")?;
+        let outcome = client.cancel_runs(&filter.query()).await?;
+        context.output.show(&outcome, bulk);
     }
     Ok(Exit::Success)
 }
@@ -129,13 +130,12 @@ async fn requeue(
     filter: &Filter,
     all: bool,
 ) -> Outcome {
-    match run_id {
-        Some(run_id) => context.output.show(&client.requeue_run(run_id).await?, one),
-        None => {
-            filter.require(all, "requeue")?;
-            let outcome = client.requeue_runs(&filter.query()).await?;
-            context.output.show(&outcome, bulk);
-        }
+    if let Some(run_id) = run_id {
+        context.output.show(&client.requeue_run(run_id).await?, one);
+    } else {
+        filter.require(all, "requeue")?;
+        let outcome = client.requeue_runs(&filter.query()).await?;
+        context.output.show(&outcome, bulk);
     }
     Ok(Exit::Success)
 }
@@ -143,10 +143,12 @@ async fn requeue(
 fn bulk(outcome: &BulkOutcome) -> String {
     let mut text = format!("{} changed", outcome.changed);
     if outcome.requested > 0 {
-        text.push_str(&format!(
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
             ", {} running ones will stop within the grace",
             outcome.requested
-        ));
+        );
     }
     text
 }

@@ -1,0 +1,328 @@
+//! Commands: completions, `--json` everywhere, refusals with codes and remedies.
+
+use serde_json::Value;
+use tidegate_testkit::{Proc, Running, TestDb};
+
+use crate::rig::{Ended, KEY, ready, run, serve, with_database};
+
+struct World {
+    _server: Running,
+    _db: TestDb,
+    url: String,
+    admin: String,
+}
+
+impl World {
+    async fn new() -> Self {
+        let db = TestDb::new().await;
+        let secret = run(with_database(&db, &["key", "bootstrap", "--json"]))
+            .await
+            .succeeded()
+            .json();
+        let mut server = serve(&db).start();
+        let said = ready(&mut server).await;
+        Self {
+            _server: server,
+            _db: db,
+            url: said["url"].as_str().expect("url").to_owned(),
+            admin: secret["secret"].as_str().expect("secret").to_owned(),
+        }
+    }
+
+    async fn with_key(&self, key: &str, args: &[&str]) -> Ended {
+        let proc = Proc::tidegate(args)
+            .env("TIDEGATE_URL", &self.url)
+            .env("TIDEGATE_KEY", key);
+        run(proc).await
+    }
+
+    async fn admin(&self, args: &[&str]) -> Ended {
+        self.with_key(&self.admin, args).await
+    }
+}
+
+/// R22.2: shell completions.
+#[tokio::test]
+async fn completions_are_written_for_each_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let ended = run(Proc::tidegate(&["completions", shell]))
+            .await
+            .succeeded();
+        assert!(ended.stdout.contains("explain"), "{shell}");
+    }
+    run(Proc::tidegate(&["completions", "tcsh"]))
+        .await
+        .failed_with(2);
+}
+
+/// R22.2: the exit codes stand in the help.
+#[tokio::test]
+async fn help_lists_commands_and_exit_codes() {
+    let ended = run(Proc::tidegate(&["--help"])).await.succeeded();
+    for word in ["Exit codes", "demo", "doctor", "conversation", "130"] {
+        assert!(ended.stdout.contains(word), "{word}");
+    }
+    let flags = run(Proc::tidegate(&["serve", "--help"])).await.succeeded();
+    assert!(flags.stdout.contains("--lease-ms") && !flags.stdout.contains("--enc-key"));
+}
+
+/// R1.4, R1.9: every setting with value, source, scope and meaning; secrets are redacted.
+#[tokio::test]
+async fn config_shows_everything_but_secrets() {
+    let proc = |args: &[&str]| {
+        Proc::tidegate(args)
+            .env("CONFIG_DB_URL", "postgres://u:hunter2@h/d")
+            .env("CONFIG_ENC_KEY", KEY)
+            .env("TIDEGATE_LEASE_MS", "60000")
+    };
+    let ended = run(proc(&["config", "--json", "--renew-ms", "1000"]))
+        .await
+        .succeeded();
+    assert!(!ended.stdout.contains("hunter2") && !ended.stdout.contains(KEY));
+    let rows = ended.json();
+    let row = |name: &str| {
+        let rows = rows.as_array().expect("a list");
+        rows.iter()
+            .find(|row| row["name"] == name)
+            .expect("a setting")
+            .clone()
+    };
+    assert_eq!(row("lease_ms")["value"], "60000");
+    assert_eq!(row("lease_ms")["source"], "environment TIDEGATE_LEASE_MS");
+    assert_eq!(row("renew_ms")["source"], "flag --renew-ms");
+    assert_eq!(row("max_attempts")["source"], "default");
+    assert_eq!(row("llm_provider_rpm")["scope"], "instance");
+    assert_eq!(row("lease_ms")["scope"], "cluster");
+    let table = run(proc(&["config"])).await.succeeded();
+    assert!(!table.stdout.contains("hunter2") && table.stdout.contains("RUN_FAIRNESS"));
+    let features = run(proc(&["config", "features", "--json"]))
+        .await
+        .succeeded()
+        .json();
+    let features = features.as_array().expect("a list");
+    assert!(
+        features
+            .iter()
+            .any(|one| one["built"] == true && one["onHere"] == true)
+    );
+    assert!(
+        features
+            .iter()
+            .any(|one| one["built"] == false && one["onHere"] == false)
+    );
+}
+
+/// R1.4: docs/configuration.md is what the table says.
+#[tokio::test]
+async fn the_page_on_configuration_is_fresh() {
+    let ended = run(Proc::tidegate(&["config", "--markdown"]))
+        .await
+        .succeeded();
+    let path = crate::rig::checkout().join("docs/configuration.md");
+    let page = std::fs::read_to_string(path).expect("docs/configuration.md");
+    assert_eq!(
+        page.trim(),
+        ended.stdout.trim(),
+        "run `tidegate config --markdown > docs/configuration.md`"
+    );
+}
+
+/// R22.2: `--json` everywhere, and a table for people.
+#[tokio::test]
+async fn every_answer_can_be_json() {
+    let world = World::new().await;
+    let created = [
+        &["tenant", "create", "acme", "--display-name", "Acme"][..],
+        &[
+            "provider",
+            "set",
+            "p",
+            "--base-url",
+            "http://127.0.0.1:9/v1",
+            "--rpm",
+            "10",
+        ],
+        &[
+            "model",
+            "set",
+            "m",
+            "--provider",
+            "p",
+            "--upstream-model",
+            "x",
+            "--default",
+        ],
+        &[
+            "tool",
+            "set",
+            "t",
+            "--read",
+            "look",
+            "--tenant",
+            "acme",
+            "--",
+            "/bin/false",
+            "-x",
+        ],
+    ];
+    for args in created {
+        world
+            .admin(&[&["--json"], args].concat())
+            .await
+            .succeeded()
+            .json();
+    }
+    let key = [
+        "key",
+        "create",
+        "--role",
+        "member",
+        "--tenant",
+        "acme",
+        "--scope",
+        "runs:business",
+        "--json",
+    ];
+    let member = world.admin(&key).await.succeeded().json()["secret"]
+        .as_str()
+        .expect("secret")
+        .to_owned();
+    for args in [
+        &["tenant", "list"][..],
+        &["tenant", "get", "acme"],
+        &["tenant", "limits", "acme"],
+        &["key", "list"],
+        &["provider", "list"],
+        &["model", "list"],
+        &["tool", "list"],
+        &["pool", "list"],
+        &["instances"],
+        &["audit"],
+        &["config", "revisions"],
+        &["doctor"],
+    ] {
+        let human = world.admin(args).await;
+        let json = world.admin(&[&["--json"], args].concat()).await;
+        assert_eq!(human.code(), json.code(), "{args:?} {}", json.stderr);
+        assert!(!human.stdout.is_empty(), "{args:?} {}", human.stderr);
+        json.json();
+        assert!(!json.stdout.contains(&world.admin) && !human.stdout.contains(&world.admin));
+    }
+    let run_id = submit(&world, &member).await;
+    for args in [
+        &["me"][..],
+        &["me", "limits"],
+        &["me", "usage"],
+        &["run", "list"],
+        &["run", "get", &run_id],
+        &["run", "explain", &run_id],
+        &["run", "cancel", &run_id],
+        &["run", "cancel", "--state", "queued"],
+        &["run", "requeue", "--all"],
+    ] {
+        world.with_key(&member, args).await.succeeded();
+        world
+            .with_key(&member, &[&["--json"], args].concat())
+            .await
+            .succeeded()
+            .json();
+    }
+    let watched = world
+        .with_key(&member, &["run", "watch", &run_id, "--json"])
+        .await
+        .failed_with(4);
+    for line in watched.stdout.lines() {
+        serde_json::from_str::<Value>(line).expect("each event is a line of JSON");
+    }
+}
+
+async fn submit(world: &World, member: &str) -> String {
+    let args = [
+        "run",
+        "submit",
+        "report",
+        "--input",
+        "{\"n\":1}",
+        "--idempotency-key",
+        "k1",
+        "--json",
+    ];
+    let first = world.with_key(member, &args).await.succeeded().json();
+    let again = world.with_key(member, &args).await.succeeded().json();
+    assert_eq!(first["runId"], again["runId"]);
+    assert_eq!(again["repeated"], true);
+    first["runId"].as_str().expect("a run").to_owned()
+}
+
+/// R22.2: a failure says what was wrong, the code and what to do; its exit code is documented.
+#[tokio::test]
+async fn failures_have_a_code_a_remedy_and_an_exit_code() {
+    let world = World::new().await;
+    let absent = format!("run_{}", "0".repeat(32));
+    let forbidden = world.admin(&["run", "get", &absent]).await.failed_with(1);
+    assert!(
+        forbidden.stderr.contains("[FORBIDDEN]") && forbidden.stderr.contains("what to do"),
+        "{}",
+        forbidden.stderr
+    );
+    let unknown = world.with_key("tg_nobody", &["me"]).await.failed_with(1);
+    assert!(
+        unknown.stderr.contains("[UNAUTHENTICATED]"),
+        "{}",
+        unknown.stderr
+    );
+    let json = world
+        .with_key("tg_nobody", &["me", "--json"])
+        .await
+        .failed_with(1);
+    let failure: Value = serde_json::from_str(&json.stderr).expect("a failure is JSON too");
+    assert_eq!(failure["error"]["code"], "UNAUTHENTICATED");
+    let careless = world
+        .admin(&["tenant", "delete", "acme"])
+        .await
+        .failed_with(2);
+    assert!(
+        careless.stderr.contains("--confirm acme"),
+        "{}",
+        careless.stderr
+    );
+    let twice = run(with_database(&world._db, &["key", "bootstrap"]))
+        .await
+        .failed_with(1);
+    assert!(
+        twice.stderr.contains("[STATE_CONFLICT]"),
+        "{}",
+        twice.stderr
+    );
+
+    let nowhere = Proc::tidegate(&["me"])
+        .env("TIDEGATE_URL", "http://127.0.0.1:1")
+        .env("TIDEGATE_KEY", "tg_x");
+    let unreachable = run(nowhere).await.failed_with(3);
+    assert!(
+        unreachable.stderr.contains("127.0.0.1:1"),
+        "{}",
+        unreachable.stderr
+    );
+    let nameless = Proc::tidegate(&["me"])
+        .env("XDG_DATA_HOME", "/nonexistent")
+        .env("TIDEGATE_PROFILE", "/nonexistent/p.toml");
+    let unnamed = run(nameless).await.failed_with(2);
+    assert!(
+        unnamed.stderr.contains("/nonexistent/p.toml"),
+        "{}",
+        unnamed.stderr
+    );
+}
+
+/// The contract comes from the routes.
+#[tokio::test]
+async fn the_contract_is_printed() {
+    let ended = run(Proc::tidegate(&["openapi"])).await.succeeded();
+    assert!(
+        ended.json()["openapi"]
+            .as_str()
+            .expect("a version")
+            .starts_with("3.1")
+    );
+}

@@ -1,0 +1,10 @@
+//! The binary as people and service managers meet it: real processes, real databases, real signals.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
+
+mod commands;
+mod demo;
+mod dev;
+mod drain;
+mod rig;
+mod startup;

@@ -1,0 +1,199 @@
+//! Start-up refusals: exit codes and messages (R1.1, R1.4, R1.6).
+
+use std::time::Instant;
+
+use tidegate_testkit::{Proc, TestDb};
+
+use crate::rig::{KEY, OTHER_KEY, run, serve, with_database};
+
+/// R1.1: both missing, both named, before any connection.
+#[tokio::test]
+async fn serve_names_everything_that_is_missing() {
+    let ended = run(Proc::tidegate(&["serve"])).await.failed_with(2);
+    assert_eq!(ended.stdout, "");
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", ended.stderr);
+    assert!(
+        lines[0].starts_with("error: CONFIG_DB_URL is not set"),
+        "{}",
+        lines[0]
+    );
+    assert!(lines[0].contains("postgres://user:password@host:5432/database"));
+    assert!(
+        lines[1].starts_with("error: CONFIG_ENC_KEY is not set"),
+        "{}",
+        lines[1]
+    );
+    assert!(lines[1].contains("`openssl rand -base64 32`"));
+}
+
+/// R1.1: a malformed value is refused before any connection is tried, and not shown.
+#[tokio::test]
+async fn malformed_values_are_refused_at_once() {
+    let began = Instant::now();
+    for (name, value, said) in [
+        (
+            "CONFIG_ENC_KEY",
+            "hunter2hunter2",
+            "32 random bytes in base64",
+        ),
+        ("CONFIG_ENC_KEY", "aHVudGVyMg==", "found 7 bytes"),
+        ("CONFIG_DB_URL", "hunter2.example", "postgres://"),
+        ("TIDEGATE_LEASE_MS", "10", "an integer from 200"),
+        ("TIDEGATE_RENEW_MS", "15000", "TIDEGATE_LEASE_MS"),
+        ("TIDEGATE_LESAE_MS", "1", "did you mean `TIDEGATE_LEASE_MS`"),
+        ("TIDEGATE_LOG_LEVEL", "tidegate=loud", "TIDEGATE_LOG_LEVEL"),
+    ] {
+        let base = Proc::tidegate(&["serve"])
+            .env("CONFIG_DB_URL", "postgres://nobody@127.0.0.1:1/none")
+            .env("CONFIG_ENC_KEY", KEY)
+            .env(name, value);
+        let ended = run(base).await.failed_with(2);
+        assert!(ended.stderr.contains(name), "{}", ended.stderr);
+        assert!(ended.stderr.contains(said), "{name}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("hunter2"), "{}", ended.stderr);
+    }
+    // Seven processes; one that tried the dead database would take half a minute.
+    assert!(began.elapsed().as_secs() < 25, "{:?}", began.elapsed());
+}
+
+/// R1.1: an unreachable database is no configuration error: 30 s of tries, then exit code 3.
+#[tokio::test]
+async fn an_unreachable_database_is_tried_for_half_a_minute() {
+    let began = Instant::now();
+    let base = Proc::tidegate(&["serve"])
+        .env(
+            "CONFIG_DB_URL",
+            "postgres://nobody:hunter2@127.0.0.1:1/none",
+        )
+        .env("CONFIG_ENC_KEY", KEY);
+    let ended = run(base).await.failed_with(3);
+    let took = began.elapsed().as_secs();
+    assert!((28..60).contains(&took), "{took} s");
+    assert!(
+        ended.stderr.contains("cannot be reached (tried for 30 s)"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains("CONFIG_DB_URL") && !ended.stderr.contains("hunter2"));
+}
+
+/// R1.1: a key that is not this database's ends the process with 2 before anything is served.
+#[tokio::test]
+async fn a_wrong_key_is_refused_before_anything_is_served() {
+    let db = TestDb::new().await;
+    run(with_database(&db, &["secrets", "status"]))
+        .await
+        .succeeded();
+    let ended = run(serve(&db).env("CONFIG_ENC_KEY", OTHER_KEY))
+        .await
+        .failed_with(2);
+    assert_eq!(ended.stdout, "", "nothing was served");
+    assert!(
+        ended
+            .stderr
+            .contains("CONFIG_ENC_KEY is not the key of this database"),
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        ended.stderr.contains("CONFIG_ENC_KEY_PREVIOUS"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains(OTHER_KEY) && !ended.stderr.contains(KEY));
+}
+
+/// R1.6: a database of a later release is refused with a reason.
+#[tokio::test]
+async fn a_database_that_is_too_new_is_refused() {
+    let db = TestDb::new().await;
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, installed_on, success, checksum, execution_time)
+         VALUES (9999, 'of a later release', now(), true, '\\x00', 0)",
+    )
+    .execute(db.pool())
+    .await
+    .expect("a migration that this release does not know");
+    sqlx::query("UPDATE cluster SET newest_server = '9.0.0', oldest_server = '8.0.0'")
+        .execute(db.pool())
+        .await
+        .expect("a later release was here");
+    let ended = run(serve(&db)).await.failed_with(2);
+    assert!(
+        ended
+            .stderr
+            .contains("the database is too new for this server"),
+        "{}",
+        ended.stderr
+    );
+}
+
+/// R1.6: with --no-migrate a database that lacks migrations is refused, and `migrate` makes it whole.
+#[tokio::test]
+async fn serve_can_be_told_not_to_migrate() {
+    let db = TestDb::empty().await;
+    let refused = run(serve(&db).args(["--no-migrate"])).await.failed_with(2);
+    assert!(
+        refused.stderr.contains("`tidegate migrate`"),
+        "{}",
+        refused.stderr
+    );
+    let before = run(with_database(&db, &["migrate", "status", "--json"]))
+        .await
+        .succeeded();
+    assert!(
+        before
+            .json()
+            .as_array()
+            .expect("a list")
+            .iter()
+            .all(|one| one["state"] == "pending")
+    );
+    let done = run(with_database(&db, &["migrate", "--json"]))
+        .await
+        .succeeded();
+    assert!(
+        !done.json()["applied"]
+            .as_array()
+            .expect("a list")
+            .is_empty()
+    );
+    let again = run(with_database(&db, &["migrate", "--json"]))
+        .await
+        .succeeded();
+    assert!(
+        again.json()["applied"]
+            .as_array()
+            .expect("a list")
+            .is_empty()
+    );
+    let after = run(with_database(&db, &["migrate", "status", "--json"]))
+        .await
+        .succeeded();
+    for one in after.json().as_array().expect("a list") {
+        assert_eq!(one["state"], "applied");
+        assert!(
+            one["appliedBy"]
+                .as_str()
+                .expect("a name")
+                .starts_with("cli:")
+        );
+    }
+}
+
+/// R1.10: a port that is taken is named with the setting to change.
+#[tokio::test]
+async fn a_taken_port_is_named() {
+    let db = TestDb::new().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let ended = run(serve(&db).env("TIDEGATE_LISTEN", &address))
+        .await
+        .failed_with(2);
+    assert!(
+        ended.stderr.contains("TIDEGATE_LISTEN") && ended.stderr.contains(&address),
+        "{}",
+        ended.stderr
+    );
+}
