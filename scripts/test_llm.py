@@ -88,35 +88,36 @@ class Model:
 
 
 class Tidegate:
-    """A server with an embedded database of its own, and a client."""
+    """`tidegate dev` with the model in the place of the scripted provider, and a client."""
 
-    def __init__(self, stack, binary, directory):
-        self.binary, self.data = binary, directory / "data"
+    def __init__(self, stack, binary, directory, model):
+        self.binary = binary
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEGATE_", "CONFIG_"))}
-        environment["TIDEGATE_DATA_DIR"] = str(self.data)
+        environment["TIDEGATE_DATA_DIR"] = str(directory / "data")
         environment["TIDEGATE_LISTEN"] = f"127.0.0.1:{free_port()}"
+        environment["TIDEGATE_LLM_API_KEY"] = model.key
+        environment["TIDEGATE_LOG_LEVEL"] = "debug"
         # Renewals carry the cancel mark: short ones keep this test short.
         environment["TIDEGATE_LEASE_MS"], environment["TIDEGATE_RENEW_MS"] = "6000", "1000"
         self.environment = environment
         self.log = directory / "tidegate.log"
-        out = stack.enter_context(open(self.log, "wb"))
-        self.process = subprocess.Popen([binary, "dev"], env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        log = stack.enter_context(open(self.log, "wb"))
+        command = [binary, "--json", "dev", "--llm", model.url + "/v1", "--llm-model", "gemma3-270m"]
+        # Started outside of the checkout it finds no tool servers, which is what is wanted here.
+        self.process = subprocess.Popen(
+            command, env=environment, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+        )
         stack.callback(stop, self.process)
-        self.profile = until("the profile of `tidegate dev`", START_S, self.read_profile)
-        until("readiness", START_S, lambda: self.stopped() or reachable(self.profile["url"] + "/readyz"))
-        check(not self.stopped(), "tidegate dev is ready")
+        ready = self.process.stdout.readline()
+        if not ready:
+            raise SystemExit("test-llm: FAILED: `tidegate dev` ended:\n" + self.logged()[-4000:])
+        self.ready = json.loads(ready)
+        check(self.ready["ready"] and not self.ready["tools"], f"tidegate dev is ready with {self.ready['model']}")
+        self.environment["TIDEGATE_PROFILE"] = self.ready["profile"]
+        self.profile = tomllib.loads(pathlib.Path(self.ready["profile"]).read_text())
 
-    def stopped(self):
-        return self.process.poll() is not None
-
-    def read_profile(self):
-        if self.stopped():
-            raise SystemExit("test-llm: FAILED: `tidegate dev` ended:\n" + self.log.read_text(errors="replace")[-4000:])
-        for path in self.data.rglob("profile.toml"):
-            environment = self.environment
-            environment["TIDEGATE_PROFILE"] = str(path)
-            return tomllib.loads(path.read_text())
-        return None
+    def logged(self):
+        return self.log.read_text(errors="replace")
 
     def cli(self, *arguments, text=None):
         command = [self.binary, "--json", *arguments]
@@ -126,8 +127,7 @@ class Tidegate:
         return json.loads(done.stdout) if done.stdout.strip() else None
 
     def call(self, method, path, body=None, accept="application/json"):
-        keys = self.profile["keys"]
-        key = keys[self.profile.get("default") or next(name for name in keys if name != "admin")]
+        key = self.profile["keys"][self.profile["default"]]
         headers = {"Authorization": f"Bearer {key}", "Accept": accept, "Content-Type": "application/json"}
         headers["Idempotency-Key"] = secrets.token_hex(16)
         data = None if body is None else json.dumps(body).encode()
@@ -163,13 +163,9 @@ def stop(process):
         process.wait()
 
 
-def configure(tidegate, model):
-    for tool in tidegate.cli("tool", "list")["items"]:
-        tidegate.cli("tool", "delete", tool["name"])
-    tidegate.cli("provider", "set", "real", "--base-url", model.url + "/v1", "--api-key-stdin", text=model.key)
-    tidegate.cli("model", "set", "real", "--provider", "real", "--upstream-model", "gemma3-270m", "--default")
-    shown = json.dumps(tidegate.cli("provider", "list"))
-    check(model.key not in shown, "the provider's key is not shown")
+def hidden(tidegate, secret, more=""):
+    shown = json.dumps(tidegate.cli("provider", "list")) + json.dumps(tidegate.ready) + tidegate.logged() + more
+    check(secret not in shown, "the provider's key is in no answer, no event and no log")
 
 
 def streamed(tidegate, model):
@@ -229,7 +225,7 @@ def wrong_key(tidegate, model):
         if event["kind"] == "run.ended":
             ended = event["body"]
     check(ended and ended["state"] == "failed" and ended["code"] == "PROVIDER_FAILED", f"a wrong key fails the turn ({ended})")
-    check("sk-wrong" not in seen + tidegate.log.read_text(errors="replace"), "the key is in no event and no log")
+    hidden(tidegate, "sk-wrong", seen)
 
 
 def main():
@@ -240,10 +236,10 @@ def main():
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         model = Model(stack, directory)
-        tidegate = Tidegate(stack, binary, directory)
-        configure(tidegate, model)
+        tidegate = Tidegate(stack, binary, directory, model)
         streamed(tidegate, model)
         cancelled(tidegate, model)
+        hidden(tidegate, model.key)
         wrong_key(tidegate, model)
     say("all passed")
 
