@@ -14,10 +14,11 @@ use tokio::{
 };
 
 use super::{
+    mounted::ToolStatus,
     names::{ToolKey, assign, canonical},
     offer::{Offer, Offered, ToolAnswer},
     output,
-    server::{Live, Server, ServerState, ToolServerStatus, ToolStatus},
+    server::{Live, Server, ServerState, ToolServerStatus},
     spec::ToolServerSpec,
 };
 use crate::limits;

@@ -9,6 +9,7 @@
 //! * never more child processes than stated, each with its process group, killed and reaped with its host.
 
 mod host;
+mod mounted;
 mod names;
 mod offer;
 mod output;
@@ -18,7 +19,8 @@ mod server;
 mod spec;
 
 pub use host::{ToolHost, ToolLimits};
+pub use mounted::ToolStatus;
 pub use offer::{Offer, ToolAnswer};
 pub(crate) use output::bounded;
-pub use server::{ServerState, ToolServerStatus, ToolStatus};
+pub use server::{ServerState, ToolServerStatus};
 pub use spec::ToolServerSpec;

@@ -1,0 +1,13 @@
+//! The agent loop end to end.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail loudly")]
+
+mod endings;
+#[path = "../../../tidegate-client/tests/fake/mod.rs"]
+mod fake;
+#[path = "../raw/mod.rs"]
+mod raw;
+mod rig;
+#[path = "../support/mod.rs"]
+mod support;
+mod turns;

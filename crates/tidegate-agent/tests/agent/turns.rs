@@ -1,0 +1,216 @@
+//! Turns that come to an answer.
+
+use serde_json::json;
+use tidegate_llm::CallClass;
+use tidegate_mock_provider::{MockProvider, Scenario};
+use tidegate_model::{Code, ConversationId, api::MessageRole, event::EventKind, run::QuotaBucket};
+
+use crate::{
+    fake::{Fault, message},
+    raw,
+    rig::{rig, rig_at, rig_with},
+    support::{acme, spec},
+};
+
+/// R20.3: model, tool, model; streamed, numbered, with its messages and its use.
+#[tokio::test]
+async fn a_turn_calls_a_tool_and_answers() {
+    let rig = rig_with(vec![spec("normal")], |settings| {
+        "Be brief.".clone_into(&mut settings.system_prompt);
+    })
+    .await;
+    let run_id = rig
+        .server
+        .submit(|run| run.conversation_id = Some(ConversationId::new()));
+    rig.server.set_messages(
+        run_id,
+        vec![
+            message(1, MessageRole::User, json!({"text": "earlier question"})),
+            message(2, MessageRole::Assistant, json!({"text": "earlier answer"})),
+            message(
+                3,
+                MessageRole::User,
+                json!({"text": "what do my notes say?"}),
+            ),
+        ],
+    );
+    let done = rig.completed(run_id).await;
+    assert_eq!(
+        done.result["text"], "The note says: note of tides.",
+        "{}",
+        done.result
+    );
+    assert_eq!(done.result["steps"], 2);
+    let roles: Vec<_> = done.messages.iter().map(|message| message.role).collect();
+    assert_eq!(
+        roles,
+        [
+            MessageRole::Assistant,
+            MessageRole::Tool,
+            MessageRole::Assistant
+        ]
+    );
+    assert_eq!(
+        done.messages[0].content["toolCalls"][0]["tool"],
+        "notes/read_note"
+    );
+    assert_eq!(done.messages[1].content["text"], "note of tides");
+    assert!(done.usage.tokens >= 35, "{:?}", done.usage);
+    let asked = rig.mock.requests().remove(0);
+    let roles: Vec<_> = asked["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| message["role"].clone())
+        .collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user"]);
+    rig.end().await;
+}
+
+/// R20.3, R20.1: the events of a turn tell what was said, asked and called, under the names that people read.
+#[tokio::test]
+async fn a_turn_is_told_in_events() {
+    let rig = rig_with(vec![spec("normal")], |_| ()).await;
+    let run_id = rig.ask("what do my notes say?");
+    rig.completed(run_id).await;
+    let streamed: String = rig
+        .events(run_id, EventKind::MessageDelta)
+        .iter()
+        .filter_map(|body| body["text"].as_str())
+        .collect();
+    assert_eq!(streamed, "I look. The note says: note of tides.");
+    assert_eq!(
+        rig.events(run_id, EventKind::WorkerNote)[0]["tools"]["notes__read_note"],
+        "notes/read_note"
+    );
+    let finished = rig.events(run_id, EventKind::ToolFinished);
+    assert_eq!(
+        (&finished[0]["tool"], &finished[0]["isError"]),
+        (&json!("notes/read_note"), &json!(false))
+    );
+    assert_eq!(rig.events(run_id, EventKind::ModelCalled).len(), 2);
+    rig.end().await;
+}
+
+/// O-21, R20.3: a call of a tool that writes is refused with its own code, to the model and in the run's events.
+#[tokio::test]
+async fn a_call_of_a_writing_tool_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("calls");
+    let mut notes = spec("normal");
+    notes
+        .env
+        .insert("FIXTURE_LOG".to_owned(), log.to_str().unwrap().into());
+    let provider = raw::RawProvider::start(vec![
+        raw::tool_call("notes__write_note", r#"{"text": "mine"}"#),
+        raw::tool_call("no_such_tool", "{}"),
+        raw::text("I may not."),
+    ])
+    .await;
+    let mock = MockProvider::start(Scenario::default()).await.unwrap();
+    let rig = rig_at(&provider.url, mock, vec![notes], |_| ());
+    let run_id = rig.ask("write it down");
+    let done = rig.completed(run_id).await;
+    assert_eq!(done.result["text"], "I may not.");
+    let codes: Vec<_> = rig
+        .events(run_id, EventKind::ToolFinished)
+        .iter()
+        .map(|body| body["code"].clone())
+        .collect();
+    assert_eq!(codes, ["TOOL_NOT_READ_ONLY", "TOOL_UNAVAILABLE"]);
+    let told = provider.requests()[1]["messages"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()["content"]
+        .to_string();
+    assert!(told.contains("TOOL_NOT_READ_ONLY"), "{told}");
+    assert!(!log.exists(), "the server heard nothing");
+    rig.end().await;
+}
+
+/// R13.1: the class of a model call follows the run's bucket.
+#[tokio::test]
+async fn background_runs_wait_behind_foreground_ones() {
+    let rig = rig().await;
+    for bucket in [
+        QuotaBucket::Background,
+        QuotaBucket::Foreground,
+        QuotaBucket::Uncounted,
+    ] {
+        let run_id = rig.server.submit(|run| run.quota_bucket = bucket);
+        rig.completed(run_id).await;
+    }
+    let classes: Vec<_> = rig
+        .records
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|record| record.class)
+        .collect();
+    assert_eq!(
+        classes,
+        [
+            CallClass::Background,
+            CallClass::Foreground,
+            CallClass::Foreground
+        ]
+    );
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn an_empty_answer_is_no_success() {
+    let provider = raw::RawProvider::start(vec![raw::text("")]).await;
+    let mock = MockProvider::start(Scenario::default()).await.unwrap();
+    let rig = rig_at(&provider.url, mock, Vec::new(), |_| ());
+    let failed = rig.failed(rig.ask("hello")).await;
+    assert_eq!(
+        (failed.code, failed.retryable),
+        (Code::ProviderFailed, true)
+    );
+    rig.end().await;
+}
+
+/// Answers of the platform that are lost are asked for again; a reader sees each event once.
+#[tokio::test]
+async fn a_flaky_server_changes_nothing() {
+    let rig = rig_with(vec![spec("normal")], |_| ()).await;
+    rig.server.fault(
+        "events",
+        [Fault::LoseAnswer, Fault::Refuse, Fault::LoseAnswer],
+    );
+    rig.server.fault("complete", [Fault::Refuse]);
+    rig.server.fault("renew", [Fault::Refuse]);
+    let run_id = rig.ask("what do my notes say?");
+    let done = rig.completed(run_id).await;
+    assert_eq!(done.result["text"], "The note says: note of tides.");
+    assert_eq!(done.messages.len(), 3);
+    let streamed: String = rig
+        .events(run_id, EventKind::MessageDelta)
+        .iter()
+        .filter_map(|body| body["text"].as_str())
+        .collect();
+    assert_eq!(streamed, "I look. The note says: note of tides.");
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn tenants_get_their_own_tools() {
+    let mut notes = spec("normal");
+    notes.tenants = Some(vec!["globex".parse().unwrap()]);
+    let rig = rig_with(vec![notes], |_| ()).await;
+    let done = rig.completed(rig.ask("what do my notes say?")).await;
+    assert_eq!(
+        done.result["text"],
+        "Hello, how are you today?",
+        "{} has no tools",
+        acme()
+    );
+    assert!(
+        rig.mock.requests()[0]["tools"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    );
+    rig.end().await;
+}
