@@ -40,7 +40,7 @@ async fn with_cluster(cluster: &Cluster, root: &Path, fresh: &Path) -> Result<()
     let url = cluster.url(DATABASE);
     migrate(&url, &root.join(MIGRATIONS)).await?;
     let source = root.join("crates/tidegate-store/src/lib.rs");
-    touch(&source)?;
+    let touched = Touched::now(&source)?;
     let mut check = Command::new("cargo");
     check
         .args([
@@ -56,7 +56,9 @@ async fn with_cluster(cluster: &Cluster, root: &Path, fresh: &Path) -> Result<()
         .env("DATABASE_URL", &url);
     let status = check
         .status()
-        .map_err(|error| Error::command("cargo check", error.to_string()))?;
+        .map_err(|error| Error::command("cargo check", error.to_string()));
+    touched.restore()?;
+    let status = status?;
     if status.success() {
         Ok(())
     } else {
@@ -84,16 +86,49 @@ async fn migrate(url: &str, dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Cargo does not know that the database changed; a newer source makes the macros run again.
-fn touch(source: &Path) -> Result<(), Error> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the time of a file is the machine's time"
-    )]
-    let now = SystemTime::now();
+/// Cargo does not know that the database changed; a newer source makes the macros run again. Afterwards the source gets
+/// its old time back, or every crate above the store would be built again for nothing.
+struct Touched<'a> {
+    source: &'a Path,
+    before: SystemTime,
+    now: SystemTime,
+}
+
+impl<'a> Touched<'a> {
+    fn now(source: &'a Path) -> Result<Self, Error> {
+        let before = modified(source)?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the time of a file is the machine's time"
+        )]
+        let now = SystemTime::now();
+        set_modified(source, now)?;
+        Ok(Self {
+            source,
+            before,
+            now: modified(source).unwrap_or(now),
+        })
+    }
+
+    /// Leaves a source alone that somebody saved in the meantime.
+    fn restore(self) -> Result<(), Error> {
+        if modified(self.source)? == self.now {
+            set_modified(self.source, self.before)?;
+        }
+        Ok(())
+    }
+}
+
+fn modified(path: &Path) -> Result<SystemTime, Error> {
+    fs::metadata(path)
+        .and_then(|metadata| metadata.modified())
+        .map_err(Error::io(path))
+}
+
+fn set_modified(path: &Path, time: SystemTime) -> Result<(), Error> {
     fs::File::options()
         .append(true)
-        .open(source)
-        .and_then(|file| file.set_modified(now))
-        .map_err(Error::io(source))
+        .open(path)
+        .and_then(|file| file.set_modified(time))
+        .map_err(Error::io(path))
 }
