@@ -16,8 +16,11 @@ use tokio::{net::TcpListener, task::JoinSet};
 use super::tls::{self, TlsError};
 use crate::{app, endpoints::probes, metrics, shutdown::Shutdown, state::AppState};
 
-/// A client must send a request's head within this time, also the first one after connecting.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// A new connection must bring its first request's head within this time.
+const FIRST_HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// Later heads may take this long, the idle time before them included: longer than what proxies keep a connection for,
+/// so that it is they who close it and no request meets a closed one.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// All headers of a request together, in bytes; a key, a few ids and what proxies add fit many times.
 const HEADERS_MAX_BYTES: usize = 32 << 10;
 /// The most headers of a request.
@@ -168,7 +171,7 @@ fn bounded<A>(mut server: Server<SocketAddr, A>) -> Server<SocketAddr, A> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(KEEP_ALIVE)
         .max_buf_size(HEADERS_MAX_BYTES)
         .max_headers(HEADERS_MAX);
     builder
@@ -177,7 +180,7 @@ fn bounded<A>(mut server: Server<SocketAddr, A>) -> Server<SocketAddr, A> {
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(u32::try_from(HEADERS_MAX_BYTES).unwrap_or(u32::MAX))
         .keep_alive_interval(PING_INTERVAL);
-    server.first_request_timeout(HEAD_TIMEOUT)
+    server.first_request_timeout(FIRST_HEAD_TIMEOUT)
 }
 
 /// What the operator's own listener serves.

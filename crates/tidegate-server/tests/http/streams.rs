@@ -322,3 +322,17 @@ async fn events_arrive_while_they_are_written() {
         assert_eq!(note.data.unwrap()["seq"], lease["nextSeq"]);
     }
 }
+
+/// A run that waits long looks different from a connection that is dead.
+#[tokio::test]
+async fn a_quiet_stream_shows_that_it_lives() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let run = rig.submit(&acme).await;
+    let mut stream = open(&rig, &acme, &run, 0).await;
+    eventually("a heartbeat", async || {
+        let frame = stream.frame().await.expect("an open stream");
+        (frame.comment.as_deref() == Some("alive")).then_some(())
+    })
+    .await;
+}
