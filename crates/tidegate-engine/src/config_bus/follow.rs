@@ -8,14 +8,16 @@ use crate::{Engine, Error};
 
 /// Revisions that are read one by one; behind more than these, everything is dropped at once.
 const STEP: i64 = 500;
+/// How soon to look whether what was read is applied.
+const APPLYING: Duration = Duration::from_millis(50);
 
 /// Looks at the log when told to, and every `config_poll_ms` in any case, until stopped.
 pub async fn run(engine: Engine, stop: CancellationToken) {
     let poll = Duration::from_millis(u64::from(engine.settings().config_poll_ms));
-    let mut failing = false;
+    let (mut failing, mut published) = (false, None);
     loop {
-        match catch_up(&engine).await {
-            Ok(_) => failing = false,
+        match step(&engine, &mut published).await {
+            Ok(()) => failing = false,
             Err(error) => {
                 if !failing {
                     tracing::warn!(%error, "the config log cannot be read; what is in memory is served until its time is over");
@@ -26,19 +28,43 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             () = engine.platform().bus.look.notified() => {}
-            () = tokio::time::sleep(poll) => {}
+            () = tokio::time::sleep(pause(&engine, poll)) => {}
         }
     }
 }
 
-/// Brings this instance to the end of the log; the revision it serves then.
-pub(crate) async fn catch_up(engine: &Engine) -> Result<i64, Error> {
+/// Soon again while somebody here is still applying what was read.
+fn pause(engine: &Engine, poll: Duration) -> Duration {
+    let bus = &engine.platform().bus;
+    if bus.in_force() == bus.served() {
+        poll
+    } else {
+        APPLYING.min(poll)
+    }
+}
+
+/// Reads on, and publishes what is in force here where that has changed (R17.2).
+async fn step(engine: &Engine, published: &mut Option<i64>) -> Result<(), Error> {
+    catch_up(engine).await?;
+    let in_force = engine.platform().bus.in_force();
+    if *published != Some(in_force) {
+        engine
+            .store()
+            .publish_served(engine.instance(), in_force, dead_after_ms(engine))
+            .await?;
+        *published = Some(in_force);
+    }
+    Ok(())
+}
+
+/// Brings this instance to the end of the log.
+async fn catch_up(engine: &Engine) -> Result<(), Error> {
     let bus = &engine.platform().bus;
     let store = engine.store();
     let served = bus.served();
     let last = store.last_revision().await?;
     if last == served {
-        return Ok(served);
+        return Ok(());
     }
     let caches = &engine.platform().caches;
     let behind = last - served;
@@ -55,10 +81,7 @@ pub(crate) async fn catch_up(engine: &Engine) -> Result<i64, Error> {
     bus.serve(last);
     // A pool or a tenant may be able to do now what it could not before.
     engine.claims().wake();
-    store
-        .publish_served(engine.instance(), last, dead_after_ms(engine))
-        .await?;
-    Ok(last)
+    Ok(())
 }
 
 /// An instance that was not seen for this long does not count any more.

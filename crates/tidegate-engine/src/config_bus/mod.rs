@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use tidegate_model::ConfigKind;
 use tidegate_store::Written;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::Engine;
 
@@ -30,7 +30,8 @@ pub struct ConfigBus {
     served: AtomicI64,
     listening: AtomicBool,
     look: Notify,
-    changed: tokio::sync::watch::Sender<i64>,
+    changed: watch::Sender<i64>,
+    applying: parking_lot::Mutex<Vec<watch::Receiver<i64>>>,
 }
 
 impl ConfigBus {
@@ -45,8 +46,26 @@ impl ConfigBus {
     }
 
     /// The revision served, as it rises; for whoever keeps something built from the configuration.
-    pub fn subscribe(&self) -> tokio::sync::watch::Receiver<i64> {
+    pub fn subscribe(&self) -> watch::Receiver<i64> {
         self.changed.subscribe()
+    }
+
+    /// Counts in somebody who keeps something built from the configuration and tells the revision up to which it has
+    /// done so: until then a revision is not in force here.
+    pub fn wait_for(&self, applied: watch::Receiver<i64>) {
+        self.applying.lock().push(applied);
+    }
+
+    /// The revision that is in force on this instance: served from memory, and applied by everybody who was counted in.
+    pub fn in_force(&self) -> i64 {
+        let mut applying = self.applying.lock();
+        // Whoever has stopped holds nothing back.
+        applying.retain(|applied| applied.has_changed().is_ok());
+        applying
+            .iter()
+            .map(|applied| *applied.borrow())
+            .fold(self.served(), i64::min)
+            .max(0)
     }
 
     /// Has the log looked at without waiting for the next poll.

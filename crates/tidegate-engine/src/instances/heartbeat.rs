@@ -52,7 +52,7 @@ pub async fn beat(engine: &Engine) -> Result<(), Error> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         roles: settings.roles.names(),
         draining: engine.is_draining(),
-        revision: engine.platform().bus.served(),
+        revision: engine.platform().bus.in_force(),
         clock_skew_ms: engine.platform().clock_skew_ms(),
         concurrency: i32::try_from(settings.run_execution_concurrency).unwrap_or(i32::MAX),
         background_concurrency: i32::try_from(settings.run_execution_background_concurrency)

@@ -128,6 +128,28 @@ async fn an_instance_that_does_not_follow_is_not_overlooked() {
     assert_eq!(revisions(&deaf, 1).await[0].in_force_since, None);
 }
 
+/// R17.2: a change is in force on an instance when whoever builds on the configuration has applied it, not before.
+#[tokio::test]
+async fn a_change_is_in_force_when_it_is_applied() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let (applying, applied) = tokio::sync::watch::channel(0);
+    node.engine.platform().bus().wait_for(applied);
+    put(&node.engine, "https://api.example/v1").await;
+    let last = node.engine.store().last_revision().await.unwrap();
+    let served = || async { node.engine.platform().bus().served() == last };
+    eventually("served", Duration::from_secs(2), served).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(revisions(&node.engine, 1).await[0].in_force_since, None);
+    applying.send_replace(last);
+    let in_force = || async { revisions(&node.engine, 1).await[0].in_force_since.is_some() };
+    eventually("in force", Duration::from_secs(1), in_force).await;
+    // Whoever has stopped holds nothing back.
+    drop(applying);
+    put(&node.engine, "https://next.example/v1").await;
+    eventually("in force", Duration::from_secs(1), in_force).await;
+}
+
 /// R17.1: without any notification the poll finds the change in its time.
 #[tokio::test]
 async fn without_notifications_the_poll_finds_a_change() {
