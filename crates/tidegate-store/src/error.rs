@@ -66,7 +66,7 @@ impl Error {
 fn sqlstate(error: &sqlx::Error) -> Option<String> {
     error
         .as_database_error()
-        .and_then(|e| e.code())
+        .and_then(sqlx::error::DatabaseError::code)
         .map(|code| code.to_string())
 }
 

@@ -13,6 +13,7 @@ use std::{
 };
 
 use tidegate_model::{Capability, PoolId};
+use tidegate_policy::fairness::Passes;
 use tidegate_store::lanes::views::LaneRow;
 use tokio::sync::{Mutex, Notify};
 
@@ -21,6 +22,8 @@ use tokio::sync::{Mutex, Notify};
 pub struct Claims {
     view_age: Duration,
     views: Mutex<HashMap<Vec<Capability>, View>>,
+    /// What this instance has charged each tenant with work, for each view.
+    passes: parking_lot::Mutex<HashMap<Vec<Capability>, Passes>>,
     pub(crate) pools: Mutex<pools::PoolsView>,
     woken: Notify,
     hints: Notify,
@@ -30,6 +33,8 @@ pub struct Claims {
 #[derive(Debug)]
 struct View {
     read_at: Instant,
+    /// How long the read took: the next one is not sooner than a few times this.
+    took: Duration,
     stale: bool,
     lanes: Vec<LaneRow>,
 }
@@ -39,6 +44,7 @@ impl Claims {
         Self {
             view_age,
             views: Mutex::default(),
+            passes: parking_lot::Mutex::default(),
             pools: Mutex::default(),
             woken: Notify::new(),
             hints: Notify::new(),
@@ -49,5 +55,17 @@ impl Claims {
     /// Slots that wait in claims of this instance, by pool: what an idle worker looks like from here.
     pub fn waiting(&self) -> HashMap<PoolId, u32> {
         self.waiting.lock().clone()
+    }
+}
+
+impl Claims {
+    /// The passes that belong to a view.
+    pub(crate) fn with_passes<T>(
+        &self,
+        capabilities: &[Capability],
+        work: impl FnOnce(&mut Passes) -> T,
+    ) -> T {
+        let mut passes = self.passes.lock();
+        work(passes.entry(capabilities.to_vec()).or_default())
     }
 }

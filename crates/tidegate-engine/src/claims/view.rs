@@ -10,6 +10,8 @@ use crate::{Engine, Error};
 
 /// A view that somebody has reported stale is read again, but not more often than this.
 const REREAD_MIN: std::time::Duration = std::time::Duration::from_millis(20);
+/// A view that took long to read is read again that much later, so that reading never takes more than a fifth of the time.
+const REREAD_FACTOR: u32 = 4;
 /// How many runs behind a head are looked at for their age where fairness is off.
 const UPCOMING_WITHOUT_FAIRNESS: u32 = 100;
 
@@ -20,7 +22,9 @@ impl Engine {
         let mut views = claims.views.lock().await;
         if let Some(view) = views.get(capabilities) {
             let age = view.read_at.elapsed();
-            if age < claims.view_age && !(view.stale && age >= REREAD_MIN) {
+            if age < claims.view_age
+                && !(view.stale && age >= REREAD_MIN.max(view.took * REREAD_FACTOR))
+            {
                 return Ok(view.lanes.clone());
             }
         }
@@ -39,10 +43,14 @@ impl Engine {
                 upcoming,
             )
             .await?;
+        claims.with_passes(capabilities, |passes| {
+            passes.observe(lanes.iter().map(|lane| &lane.tenant));
+        });
         views.insert(
             capabilities.to_vec(),
             View {
                 read_at,
+                took: read_at.elapsed(),
                 stale: false,
                 lanes: lanes.clone(),
             },

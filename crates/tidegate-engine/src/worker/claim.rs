@@ -98,7 +98,7 @@ async fn claim_now(
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    let (counted, background) = asks(engine, &rows, request);
+    let (counted, background) = asks(engine, &capabilities, &rows, request);
     let started = Instant::now();
     let fleet = engine.store().fleet();
     let mut opened = fleet.open_foreground(holder, &counted).await?;
@@ -113,6 +113,11 @@ async fn claim_now(
     metrics::histogram!("tidegate_claim_seconds").record(started.elapsed().as_secs_f64());
     // Whatever was found, the view is out of date: heads are gone, or others were faster.
     engine.claims().mark_stale().await;
+    engine.claims().with_passes(&capabilities, |passes| {
+        for lease in &opened {
+            passes.charge(&lease.tenant, fairness::CLAIM_COST, 1);
+        }
+    });
     let mut leases = Vec::with_capacity(opened.len());
     for lease in opened {
         metrics::histogram!("tidegate_queue_wait_seconds", "service_class" => lease.service_class.as_str())
@@ -132,11 +137,20 @@ async fn claim_now(
 }
 
 /// The plan as the two statements take it: foreground and uncounted, background.
-fn asks(engine: &Engine, rows: &[LaneRow], request: &ClaimRequest) -> (Vec<LaneAsk>, Vec<LaneAsk>) {
-    let views: Vec<fairness::LaneView> = rows
-        .iter()
-        .map(|row| row.clone().into_view(buckets::STANDARD, 1, 0))
-        .collect();
+fn asks(
+    engine: &Engine,
+    capabilities: &[Capability],
+    rows: &[LaneRow],
+    request: &ClaimRequest,
+) -> (Vec<LaneAsk>, Vec<LaneAsk>) {
+    let views: Vec<fairness::LaneView> = engine.claims().with_passes(capabilities, |passes| {
+        rows.iter()
+            .map(|row| {
+                let pass = passes.of(&row.tenant);
+                row.clone().into_view(buckets::STANDARD, 1, pass)
+            })
+            .collect()
+    });
     let want_background = request
         .max_background
         .unwrap_or(request.max)

@@ -183,12 +183,12 @@ pub(crate) async fn close_all(
 ) -> Result<Vec<Closed>, Error> {
     let decide: Decide =
         Arc::new(|facts, report| after_attempt(facts, report, crate::clock::jitter()));
-    let closed = engine
+    let outcomes = engine
         .store()
         .fleet()
         .close_attempts(reports, closer, decide, engine.queue_max_age_ms())
         .await?;
-    for run in &closed {
+    for run in &outcomes {
         engine.lease_keys().invalidate(&run.key.run_id).await;
         engine.events().nudge(&run.key.tenant, run.key.run_id);
         metrics::counter!("tidegate_attempts_total", "outcome" => run.verdict.outcome.as_str())
@@ -199,9 +199,9 @@ pub(crate) async fn close_all(
             );
         }
     }
-    if !closed.is_empty() {
+    if !outcomes.is_empty() {
         // A slot of the tenant is free, or the run stands in the queue again.
         engine.work_changed().await;
     }
-    Ok(closed)
+    Ok(outcomes)
 }

@@ -130,7 +130,7 @@ async fn close(
     let locked = lock_leases(tx, reports, closer).await?;
     let by_run: HashMap<RunId, &CloseReport> =
         reports.iter().map(|r| (r.lease.key.run_id, r)).collect();
-    let mut closed = Vec::with_capacity(locked.len());
+    let mut outcomes = Vec::with_capacity(locked.len());
     let mut batch = Batch::default();
     let mut turns = Vec::new();
     for lease in locked {
@@ -160,7 +160,7 @@ async fn close(
                 messages,
             });
         }
-        closed.push(Closed {
+        outcomes.push(Closed {
             key: lease.lease.key,
             verdict,
             stop_to_release_ms: lease.stop_to_release_ms,
@@ -170,7 +170,7 @@ async fn close(
     batch.write(tx, queue_max_age_ms).await?;
     end_turns(tx, &turns, queue_max_age_ms).await?;
     fail::fail_point!("close_before_commit", |_| Err(Error::injected()));
-    Ok(closed)
+    Ok(outcomes)
 }
 
 async fn lock_leases(
