@@ -107,7 +107,7 @@ impl Server {
             .map_err(failed)?
             .map(|address| format!("http://{address}"));
         let stop_loops = CancellationToken::new();
-        let loops = loops::spawn(&engine, stop_loops.clone());
+        let loops = loops::spawn(&engine, &stop_loops);
         let (applying, applied) = watch::channel(-1);
         engine.platform().bus().wait_for(applied.clone());
         let mut server = Self {

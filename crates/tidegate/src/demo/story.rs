@@ -26,8 +26,10 @@ use crate::{
 
 /// How long any one step may take before it counts as not having happened.
 const STEP: Duration = Duration::from_secs(90);
-/// How often a question is asked again because the tool servers were late.
-const TOOLS_LATE_MAX: u32 = 3;
+/// How long a question is asked again because the tool servers are late: each starts an interpreter, on each server.
+const TOOLS_LATE: Duration = Duration::from_mins(2);
+/// How long until it is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(100);
 /// Pieces of the long answer to see before its process is killed.
 const PIECES_BEFORE_KILL: usize = 6;
@@ -79,7 +81,7 @@ async fn ask(
     client: &Client,
     question: &str,
 ) -> Outcome<(RunId, Seen)> {
-    let mut again = 0;
+    let deadline = Instant::now() + TOOLS_LATE;
     loop {
         let run_id = say(client, new_conversation(client).await?, question).await?;
         let seen = follow(narrator, tenant, client.run_events(run_id, 0)).await?;
@@ -88,11 +90,11 @@ async fn ask(
         if answered && (stage.real_model || seen.tools_answered > 0) {
             return Ok((run_id, seen));
         }
-        if !answered || again == TOOLS_LATE_MAX {
+        if !answered || Instant::now() >= deadline {
             return Err(missing(&format!("the turn of {tenant} ({seen:?})")));
         }
-        again += 1;
-        narrator.say("the tool servers are still starting; once more:");
+        narrator.say("the tool servers are still starting; once more in a moment:");
+        sleep(ASK_AGAIN).await;
     }
 }
 
