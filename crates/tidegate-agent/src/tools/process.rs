@@ -1,6 +1,12 @@
 //! One child process with its process group: started with a bare environment, killed and reaped whatever happens.
 
-use std::{process::Stdio, sync::Arc};
+use std::{
+    io,
+    process::{ExitStatus, Stdio},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use nix::{
     sys::signal::{Signal, killpg},
@@ -8,10 +14,11 @@ use nix::{
 };
 use parking_lot::Mutex;
 use secrecy::ExposeSecret;
+use tidegate_embedded::tied::{self, Farewell, Tied};
 use tokio::{
     io::{AsyncReadExt, BufReader},
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
-    time::timeout,
+    process::{ChildStderr, ChildStdin, ChildStdout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -20,20 +27,23 @@ use crate::{ambient, limits};
 
 /// How much of a server's last words is kept, in bytes.
 const LAST_WORDS_BYTES: usize = 2 << 10;
+/// How often it is looked whether a process that should leave has left.
+const POLL: Duration = Duration::from_millis(10);
 
-/// A running child process. Its whole group dies with this value.
+/// A running child process. Its whole group dies with this value, and the process itself with ours, `kill -9` included.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
-    child: Child,
+    child: Option<Tied>,
     group: Option<Pid>,
     stderr: Arc<Mutex<Vec<u8>>>,
     drain: AbortOnDropHandle<()>,
 }
 
 impl ServerProcess {
-    /// Starts the server's program.
-    pub(super) fn start(spec: &ToolServerSpec) -> std::io::Result<(Self, ChildStdin, ChildStdout)> {
-        let mut command = Command::new(&spec.command);
+    /// Starts the server's program, in a process group of its own: its children die with it, and a Ctrl-C in our
+    /// terminal is ours alone.
+    pub(super) fn start(spec: &ToolServerSpec) -> io::Result<(Self, ChildStdin, ChildStdout)> {
+        let mut command = tied::command(&spec.command, Farewell::Kill);
         command
             .args(&spec.args)
             .env_clear()
@@ -45,45 +55,57 @@ impl ServerProcess {
             )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // A group of its own: children of the server die with it, and a Ctrl-C in our terminal is ours alone.
-            .process_group(0)
-            .kill_on_drop(true);
-        let mut child = command.spawn()?;
+            .stderr(Stdio::piped());
+        let mut tied = tied::spawn(command, Farewell::Kill)?;
+        let child = tied.child_mut();
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(std::io::Error::other("the pipes of the child are missing"));
-        };
-        let group = child
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .map(Pid::from_raw);
-        let last_words = Arc::new(Mutex::new(Vec::new()));
-        let drain = AbortOnDropHandle::new(tokio::spawn(drain(stderr, Arc::clone(&last_words))));
         metrics::gauge!("tidegate_tool_processes").increment(1);
-        let process = Self {
-            child,
-            group,
-            stderr: last_words,
-            drain,
+        let stderr = Arc::new(Mutex::new(Vec::new()));
+        let mut process = Self {
+            group: i32::try_from(tied.id()).ok().map(Pid::from_raw),
+            child: Some(tied),
+            stderr: Arc::clone(&stderr),
+            drain: AbortOnDropHandle::new(tokio::spawn(async {})),
         };
-        Ok((process, stdin, stdout))
+        let (Some(stdin), Some(stdout), Some(last)) = pipes else {
+            return Err(io::Error::other("the pipes of the child are missing"));
+        };
+        let drained = drain(ChildStderr::from_std(last)?, stderr);
+        process.drain = AbortOnDropHandle::new(tokio::spawn(drained));
+        let stdin = ChildStdin::from_std(stdin)?;
+        Ok((process, stdin, ChildStdout::from_std(stdout)?))
     }
 
     /// Lets it leave by itself for a moment, then kills what is left of its group and reaps it. Its input must have
     /// been closed before. Returns how it ended.
     pub(super) async fn end(&mut self) -> String {
-        let left = timeout(limits::LEAVE_GRACE, self.child.wait()).await;
+        let left = self.left_within(limits::LEAVE_GRACE).await;
         self.kill_group();
         let status = match left {
-            Ok(status) => status,
-            Err(_) => self.child.wait().await,
+            Some(status) => Some(status),
+            None => self.left_within(limits::LEAVE_GRACE).await,
         };
-        status.map_or_else(|_| "unknown status".to_owned(), |status| status.to_string())
+        status.map_or_else(
+            || "it cannot be killed yet".to_owned(),
+            |status| status.to_string(),
+        )
     }
 
-    /// The last line it wrote to its standard error before it ended. Only for servers that were never called: afterwards it may hold
-    /// what they were called with.
+    /// Waits until it has ended, and reaps it.
+    async fn left_within(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        let child = self.child.as_mut()?;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < deadline => sleep(POLL).await,
+                Ok(None) | Err(_) => return None,
+            }
+        }
+    }
+
+    /// The last line it wrote to its standard error before it ended. Only for servers that were never called: afterwards
+    /// it may hold what they were called with.
     pub(super) async fn last_line(&mut self, scrubber: &Scrubber) -> Option<String> {
         let _still_open = timeout(limits::LEAVE_GRACE, &mut self.drain).await;
         let words = self.stderr.lock();
@@ -114,6 +136,17 @@ impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.kill_group();
         metrics::gauge!("tidegate_tool_processes").decrement(1);
+        if let Some(mut child) = self.child.take()
+            && !matches!(child.try_wait(), Ok(Some(_)))
+        {
+            // Killed, but not reaped yet; that takes a moment in which no thread of the runtime should wait.
+            let reap = move || {
+                let _status = child.child_mut().wait();
+            };
+            let _reaper = thread::Builder::new()
+                .name("tidegate-reaper".to_owned())
+                .spawn(reap);
+        }
     }
 }
 

@@ -225,7 +225,7 @@ impl Keeper {
             Err(error) => {
                 count("not_started");
                 return format!(
-                    "cannot start {:?}: {error}; check the server's command and PATH",
+                    "cannot start {:?}: {error}; check the command of the server",
                     spec.command
                 );
             }
@@ -252,7 +252,10 @@ impl Keeper {
                 let said = said
                     .map(|line| format!("; it said: {line}"))
                     .unwrap_or_default();
-                format!("{} ({status}{said})", self.scrubber.clean(&reason))
+                format!(
+                    "{} ({status}{said}); check the command and arguments of the server",
+                    self.scrubber.clean(&reason)
+                )
             }
         }
     }
