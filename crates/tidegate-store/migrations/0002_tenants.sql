@@ -4,10 +4,15 @@ CREATE TABLE tenants (
     state        text        NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'suspended', 'deleted')),
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     deleted_at   timestamptz,
+    -- Since when nothing can be left of it; until then the sweep looks again.
+    erased_at    timestamptz,
     CHECK ((state = 'deleted') = (deleted_at IS NOT NULL)),
+    CHECK (erased_at >= deleted_at),
     -- R2.6: the name stays taken, the content goes.
     CHECK (state <> 'deleted' OR display_name IS NULL)
 );
+
+CREATE INDEX tenants_to_erase ON tenants (tenant) WHERE state = 'deleted' AND erased_at IS NULL;
 
 CREATE TABLE api_keys (
     key_id       uuid        PRIMARY KEY,

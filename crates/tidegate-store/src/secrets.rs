@@ -145,8 +145,9 @@ impl Store {
     /// Tables with sealed columns, from the schema.
     pub async fn sealed_tables(&self) -> Result<Vec<String>, Error> {
         let tables = sqlx::query_scalar!(
-            r#"SELECT table_name::text AS "table!" FROM information_schema.columns
-               WHERE table_schema = current_schema() AND column_name = 'sealed_key' ORDER BY 1"#
+            r#"SELECT c.relname::text AS "table!" FROM pg_class c
+               JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'sealed_key' AND NOT a.attisdropped
+               WHERE c.relkind IN ('r', 'p') AND c.relnamespace = current_schema()::regnamespace ORDER BY 1"#
         )
         .fetch_all(self.pool())
         .await?;

@@ -39,13 +39,13 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
     }
 }
 
-/// One pass over lately deleted tenants.
+/// One pass over deleted tenants of which something may be left.
 pub async fn sweep(engine: &Engine) -> Result<(), Error> {
     let fleet = engine.store().fleet();
     let Some(duty) = fleet.hold_duty(DUTY, engine.instance(), LEASE_MS).await? else {
         return Ok(());
     };
-    for tenant in fleet.lately_deleted().await? {
+    for tenant in fleet.to_erase().await? {
         if !fleet.holds_duty(duty).await? {
             return Ok(());
         }

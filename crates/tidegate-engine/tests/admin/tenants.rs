@@ -180,6 +180,17 @@ async fn leftovers_of_a_deletion_are_swept() {
         count(&world, "run_leases", "globex").await > 0,
         "active tenants are not touched"
     );
+    // The sweep looks again until no transaction can be left that began before the deletion.
+    let fleet = engine.store().fleet();
+    assert_eq!(fleet.to_erase().await.unwrap(), [id("acme")]);
+    sqlx::query(
+        "UPDATE tenants SET deleted_at = deleted_at - interval '2 hours' WHERE tenant = 'acme'",
+    )
+    .execute(world.db.pool())
+    .await
+    .unwrap();
+    tenants::erasure::sweep(&engine).await.unwrap();
+    assert_eq!(fleet.to_erase().await.unwrap(), []);
     let erased = engine
         .store()
         .fleet()

@@ -56,14 +56,30 @@ impl Fleet {
             }
         }
         self.forget_audited(tenant).await?;
+        if erased.complete {
+            self.note_erased(tenant).await?;
+        }
         Ok(erased)
     }
 
-    /// Deleted tenants of the last day, whose erasure may have been cut short or overtaken by a transaction in flight.
-    pub async fn lately_deleted(&self) -> Result<Vec<TenantId>, Error> {
+    /// Closes an erasure that found nothing more, once no transaction can be in flight that began before the deletion.
+    async fn note_erased(&self, tenant: &TenantId) -> Result<(), Error> {
+        sqlx::query!(
+            "UPDATE tenants SET erased_at = clock_timestamp()
+             WHERE tenant = $1 AND state = 'deleted' AND erased_at IS NULL
+               AND deleted_at < clock_timestamp() - interval '1 hour'",
+            tenant.as_str(),
+        )
+        .execute(self.pool())
+        .await?;
+        Ok(())
+    }
+
+    /// Deleted tenants of which something may be left: an erasure may have been cut short, or overtaken by a transaction
+    /// in flight.
+    pub async fn to_erase(&self) -> Result<Vec<TenantId>, Error> {
         sqlx::query_scalar!(
-            "SELECT tenant FROM tenants
-             WHERE state = 'deleted' AND deleted_at > clock_timestamp() - interval '1 day' ORDER BY tenant"
+            "SELECT tenant FROM tenants WHERE state = 'deleted' AND erased_at IS NULL ORDER BY tenant"
         )
         .fetch_all(self.pool())
         .await?
@@ -76,10 +92,11 @@ impl Fleet {
     pub async fn tenant_tables(&self) -> Result<Vec<String>, Error> {
         let kept: Vec<String> = KEPT.iter().map(|table| (*table).to_owned()).collect();
         let mut rest = sqlx::query_scalar!(
-            r#"SELECT c.table_name::text AS "table!" FROM information_schema.columns c
-               JOIN information_schema.tables t USING (table_schema, table_name)
-               WHERE c.table_schema = current_schema() AND c.column_name = 'tenant' AND t.table_type = 'BASE TABLE'
-                 AND NOT c.table_name = ANY($1)
+            // Not information_schema: that hides what this role may not touch, and it would be left behind quietly.
+            r#"SELECT c.relname::text AS "table!" FROM pg_class c
+               JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant' AND NOT a.attisdropped
+               WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relnamespace = current_schema()::regnamespace
+                 AND NOT c.relname = ANY($1)
                ORDER BY 1"#,
             &kept,
         )
