@@ -46,11 +46,15 @@ pub struct Entry {
     pub id: Id,
     pub status: Option<Status>,
     pub line: usize,
+    /// It says what is not there: `Missing: …`.
+    pub names_missing: bool,
 }
 
 /// Entries are list items: `- **R3.4** (built) Text` or `- **O-05** SLOT (later) Text`.
 pub fn entries(text: &str) -> Vec<Entry> {
-    text.lines()
+    let lines: Vec<&str> = text.lines().collect();
+    lines
+        .iter()
         .enumerate()
         .filter_map(|(index, line)| {
             let (bold, rest) = line.strip_prefix("- **")?.split_once("**")?;
@@ -65,10 +69,16 @@ pub fn entries(text: &str) -> Vec<Entry> {
                     _ => None,
                 }
             });
+            let continued = lines[index + 1..]
+                .iter()
+                .take_while(|line| line.starts_with("  "));
             Some(Entry {
                 id,
                 status,
                 line: index + 1,
+                names_missing: std::iter::once(line)
+                    .chain(continued)
+                    .any(|line| line.contains("Missing:")),
             })
         })
         .collect()

@@ -105,6 +105,12 @@ fn check_entries(path: &str, entries: &[Entry], tests: &[Test], findings: &mut V
             ),
             _ => {}
         }
+        if (entry.status == Some(Status::Partial)) != entry.names_missing {
+            add(
+                format!("{id} is partial without saying what is missing, or the other way round"),
+                "write (partial) and a last sentence `Missing: …`, or neither",
+            );
+        }
     }
 }
 
@@ -160,7 +166,9 @@ mod tests_of_citations {
         );
         let found = run(&text("later"), &cite(1, 1..=1));
         assert_eq!(found[0], "1: R1.1 is called later, and a test cites it");
-        assert!(run(&text("partial"), "").is_empty());
+        assert_eq!(run(&text("partial"), "").len(), 1);
+        let partial = format!("- **R1.{}** (partial) One.\n  Missing: two.\n", 1);
+        assert!(run(&partial, "").is_empty());
         assert_eq!(run(&text("soon"), ""), ["1: R1.1 has no status"]);
     }
 
@@ -188,7 +196,7 @@ mod tests_of_citations {
     #[test]
     fn a_test_proves_three_requirements_at_most() {
         let lines: Vec<String> = (1..=4)
-            .map(|n| format!("- **R1.{n}** (partial) Text.\n"))
+            .map(|n| format!("- **R1.{n}** (partial) Text. Missing: more.\n"))
             .collect();
         let text = lines.concat();
         let many = |found: Vec<String>| found.iter().any(|f| f.contains("cites 4 requirements"));

@@ -69,6 +69,7 @@ async fn say_it_everywhere(rig: &Rig, member: &str, root: &str) {
     assert!(put.status.is_success(), "{put:?}");
 }
 
+/// R21.3, O-25: ids are in the log, contents and secrets are not.
 #[tokio::test]
 async fn logs_name_requests_and_hold_nothing_of_their_contents() {
     let captured = Captured::default();

@@ -33,6 +33,7 @@ async fn livez(client: &reqwest::Client, address: SocketAddr) -> reqwest::Result
         .await
 }
 
+/// R1.10: the listener speaks TLS only, to those who trust its authority.
 #[tokio::test]
 async fn a_client_that_trusts_the_authority_is_served_and_any_other_refuses() {
     let ours = Authority::new("ours");
@@ -44,6 +45,7 @@ async fn a_client_that_trusts_the_authority_is_served_and_any_other_refuses() {
     assert!(plain.is_err(), "no plain text on a TLS listener");
 }
 
+/// R1.10: a wrong certificate is refused.
 #[tokio::test]
 async fn an_expired_certificate_and_one_for_another_name_are_refused() {
     let ours = Authority::new("ours");

@@ -105,6 +105,7 @@ async fn stale_fences_are_refused_in_every_write() {
     assert_eq!(view["state"], "running");
 }
 
+/// R18.6: a protocol that is too old cannot claim; nor can anything malformed.
 #[tokio::test]
 async fn bad_claims_are_refused_by_field() {
     let rig = Rig::new().await;
