@@ -14,7 +14,7 @@ use crate::Engine;
 const RESTART: Duration = Duration::from_secs(1);
 
 /// Starts all loops; they end soon after `stop`.
-pub fn spawn(engine: &Engine, stop: CancellationToken) -> JoinSet<()> {
+pub fn spawn(engine: &Engine, stop: &CancellationToken) -> JoinSet<()> {
     let mut loops = JoinSet::new();
     let mut keep = |name: &'static str, spawned: SpawnLoop| {
         loops.spawn(keep(name, engine.clone(), stop.clone(), spawned));
@@ -61,14 +61,12 @@ async fn keep(name: &'static str, engine: Engine, stop: CancellationToken, run: 
         if stop.is_cancelled() {
             return;
         }
-        match ended {
+        if ended.is_ok() {
             // Some loops have nothing to do with these settings.
-            Ok(()) => return,
-            Err(_) => {
-                metrics::counter!("tidegate_loop_restarts_total", "loop" => name).increment(1);
-                tracing::error!(name, "a loop panicked and is started again");
-            }
+            return;
         }
+        metrics::counter!("tidegate_loop_restarts_total", "loop" => name).increment(1);
+        tracing::error!(name, "a loop panicked and is started again");
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(RESTART) => {}

@@ -1,6 +1,6 @@
 //! Attempts against a real PostgreSQL: what goes in comes out exactly once.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
+#![expect(clippy::expect_used, reason = "tests fail loudly")]
 
 mod rig;
 

@@ -148,9 +148,7 @@ async fn sweep(store: Store, done: Arc<AtomicBool>) {
 /// by the database's own history; every run ends, none twice; slots are live leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_tenant_is_ever_above_its_background_cap() {
-    let seed = std::env::var("TIDEGATE_TEST_SEED")
-        .map_or_else(|_| rand::rng().next_u64(), |s| s.parse().expect("seed"));
-    println!("TIDEGATE_TEST_SEED={seed}");
+    let seed = tidegate_testkit::seed();
     let names: Vec<String> = (0..TENANTS)
         .map(|index| format!("tenant-{index}"))
         .collect();
@@ -238,9 +236,12 @@ async fn no_tenant_is_ever_above_its_background_cap() {
     judge(&world, &tenants).await;
 }
 
+/// Tenant, start, end, slot.
+type Attempt = (String, DateTime<Utc>, DateTime<Utc>, Option<i16>);
+
 /// Recomputes from the attempts alone how many ran at once.
 async fn judge(world: &World, tenants: &[TenantId]) {
-    let attempts: Vec<(String, DateTime<Utc>, DateTime<Utc>, Option<i16>)> =
+    let attempts: Vec<Attempt> =
         sqlx::query_as("SELECT tenant, started_at, ended_at, background_slot FROM run_attempts")
             .fetch_all(world.db.pool())
             .await

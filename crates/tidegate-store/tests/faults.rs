@@ -1,6 +1,6 @@
 //! Faults between the steps of a transaction: all of it happened, or none (O-05).
 
-#![expect(clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
+#![expect(clippy::expect_used, reason = "tests fail loudly")]
 
 mod rig;
 

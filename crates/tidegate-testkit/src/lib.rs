@@ -36,3 +36,17 @@ pub use redis::TestRedis;
 pub use tidegate_embedded as embedded;
 pub use tls::{Authority, ServerCertificate};
 pub use tls_front::{Handshake, TlsFront};
+
+/// A seed for a test that draws: `TIDEGATE_TEST_SEED`, else a new one; printed, so that a failure can be repeated.
+#[expect(clippy::print_stdout, reason = "a failing test must show its seed")]
+pub fn seed() -> u64 {
+    let seed = std::env::var("TIDEGATE_TEST_SEED").map_or_else(
+        |_| {
+            use std::hash::{BuildHasher as _, RandomState};
+            RandomState::new().hash_one(0)
+        },
+        |text| text.parse().expect("TIDEGATE_TEST_SEED is a number"),
+    );
+    println!("TIDEGATE_TEST_SEED={seed}");
+    seed
+}

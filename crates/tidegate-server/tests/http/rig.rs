@@ -114,7 +114,7 @@ impl Rig {
         let served = tokio::spawn(async move { serve(parts).await.expect("served to the end") });
         let stop = CancellationToken::new();
         // Detached: they end with the token, which the rig cancels when it is dropped.
-        let mut loops = tidegate_engine::loops::spawn(&engine, stop.clone());
+        let mut loops = tidegate_engine::loops::spawn(&engine, &stop);
         tokio::spawn(async move { while loops.join_next().await.is_some() {} });
         Self {
             db,
