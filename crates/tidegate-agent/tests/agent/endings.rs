@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate_model::{Code, api::RunBudget};
+use tidegate_model::{Code, api::RunBudget, event::EventKind};
 use tokio::time::Instant;
 
 use crate::{
@@ -152,5 +152,21 @@ async fn draining_hands_a_long_turn_back() {
     };
     assert!(released.usage.tokens > 0);
     rig.slot_free().await;
+    rig.end().await;
+}
+
+/// O-26: a tool call ends with its run's deadline where that is nearer than the limit of the call.
+#[tokio::test]
+async fn a_tool_call_ends_with_its_run() {
+    let rig = rig_with(vec![spec("normal")], |_| ()).await;
+    let started = Instant::now();
+    let run_id = rig.server.submit(|run| {
+        run.input = json!("hang");
+        run.deadline_in_ms = Some(1_500);
+    });
+    let failed = rig.failed(run_id).await;
+    assert_eq!(failed.code, Code::DeadlineExceeded);
+    assert!(started.elapsed() < Duration::from_secs(3));
+    assert_eq!(rig.events(run_id, EventKind::ToolCalled).len(), 1);
     rig.end().await;
 }

@@ -41,6 +41,12 @@ input_tokens = 30
 output_tokens = 5
 
 [[rule]]
+name = "hang"
+when = { text_contains = "hang" }
+[rule.reply]
+tools = [{ tool = "progress", arguments = {} }]
+
+[[rule]]
 name = "slow"
 when = { text_contains = "slowly" }
 [rule.reply]
