@@ -8,7 +8,7 @@ use tidegate_engine::settings::{self, Loaded, Sources};
 use crate::{
     commands,
     connection::{Connection, Who},
-    exit,
+    exit::{self, Exit},
     failure::Outcome,
     flags::SettingFlags,
     output::Output,
@@ -138,7 +138,10 @@ impl Cli {
             Command::Migrate(command) => command.run(&context).await,
             Command::Secrets(command) => command.run(&context).await,
             Command::Recover(command) => command.run(&context).await,
-            Command::Openapi(_) => commands::openapi::OpenapiCommand::run(&context),
+            Command::Openapi(_) => {
+                commands::openapi::OpenapiCommand::run(&context);
+                Ok(Exit::Success)
+            }
             Command::Config(command) => command.run(&context).await,
             Command::Key(command) => command.run(&context).await,
             Command::Tenant(command) => command.run(&context).await,

@@ -66,21 +66,11 @@ impl DemoCommand {
 }
 
 fn invite(narrator: Narrator, stage: &Stage) {
-    let Some(alive) = stage.servers.last() else {
-        return;
-    };
     narrator.title("It stays up; try it");
     let profile = stage.home.profile_path();
-    let command = format!("tidegate --profile {} --url", profile.display());
-    let url = stage
-        .servers
-        .iter()
-        .map(|server| server.ready("url"))
-        .next_back()
-        .unwrap_or_else(|| alive.ready("url"));
+    let command = format!("tidegate --profile {}", profile.display());
     narrator.block(&format!(
-        "{command} {url} conversation say new \"what changed lately?\"\n{command} {url} run list\n{command} {url} --as \
-         admin instances\n{command} {url} --as admin audit"
+        "{command} conversation say new \"what changed lately?\"\n{command} run list\n{command} instances\n{command} audit"
     ));
     narrator.say("a real model in place of the scripted one:");
     narrator.block(

@@ -106,13 +106,13 @@ impl DevCommand {
         if self.once {
             end.cancel();
         }
-        let served = serving
+        let ended = serving
             .await
             .map_err(|error| Failure::caused(Exit::Failed, "the server broke off", &error))?;
         if let Some(mock) = ready.mock {
             mock.stop();
         }
-        served
+        ended
     }
 
     async fn prepare(

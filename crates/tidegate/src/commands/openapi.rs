@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::{cli::Context, exit::Exit, failure::Outcome};
+use crate::cli::Context;
 
 /// The contract (OpenAPI 3.1) as this release serves it.
 #[derive(Debug, Args)]
@@ -10,10 +10,9 @@ pub struct OpenapiCommand {}
 
 impl OpenapiCommand {
     /// Runs it.
-    pub fn run(context: &Context) -> Outcome {
+    pub fn run(context: &Context) {
         context
             .output
             .line(tidegate_server::openapi_text().trim_end());
-        Ok(Exit::Success)
     }
 }

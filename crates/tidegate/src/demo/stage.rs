@@ -159,6 +159,14 @@ impl Stage {
         Ok(Client::new(self.servers[server].ready("url"), key)?)
     }
 
+    /// Has the profile name this server, so that commands find one that lives.
+    pub fn point_profile_at(&mut self, server: usize) -> Outcome<()> {
+        self.servers[server]
+            .ready("url")
+            .clone_into(&mut self.profile.url);
+        self.profile.write(&self.home.profile_path())
+    }
+
     /// Stops everything by its process id.
     pub async fn close(self) -> Outcome<()> {
         let mut outcome = Ok(());

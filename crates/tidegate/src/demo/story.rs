@@ -194,6 +194,7 @@ async fn takeover(narrator: Narrator, stage: &mut Stage, busy: Busy) -> Outcome<
         "\nkill -9 {pid}   ({name}. Its lease runs {LEASE_MS} ms here, 30 s unless set; nobody is told, the lease just ends)"
     ));
     stage.servers[victim].kill9()?;
+    stage.point_profile_at(survivor)?;
     let killed = Instant::now();
     watched.until(|seen| seen.attempts >= 2).await?;
     let taken_over = elapsed(killed);

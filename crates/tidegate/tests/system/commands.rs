@@ -7,7 +7,7 @@ use crate::rig::{Ended, KEY, ready, run, serve, with_database};
 
 struct World {
     _server: Running,
-    _db: TestDb,
+    db: TestDb,
     url: String,
     admin: String,
 }
@@ -23,7 +23,7 @@ impl World {
         let said = ready(&mut server).await;
         Self {
             _server: server,
-            _db: db,
+            db,
             url: said["url"].as_str().expect("url").to_owned(),
             admin: secret["secret"].as_str().expect("secret").to_owned(),
         }
@@ -34,6 +34,64 @@ impl World {
             .env("TIDEGATE_URL", &self.url)
             .env("TIDEGATE_KEY", key);
         run(proc).await
+    }
+
+    /// A tenant, a provider, a model and a tool server; gives back the tenant's key.
+    async fn fill(&self) -> String {
+        let made: &[&[&str]] = &[
+            &["tenant", "create", "acme", "--display-name", "Acme"],
+            &[
+                "provider",
+                "set",
+                "p",
+                "--base-url",
+                "http://127.0.0.1:9/v1",
+                "--rpm",
+                "10",
+            ],
+            &[
+                "model",
+                "set",
+                "m",
+                "--provider",
+                "p",
+                "--upstream-model",
+                "x",
+                "--default",
+            ],
+            &[
+                "tool",
+                "set",
+                "t",
+                "--read",
+                "look",
+                "--tenant",
+                "acme",
+                "--",
+                "/bin/false",
+                "-x",
+            ],
+        ];
+        for args in made {
+            let done = self.admin(&[&["--json"], *args].concat()).await;
+            done.succeeded().json();
+        }
+        let key = [
+            "key",
+            "create",
+            "--role",
+            "member",
+            "--tenant",
+            "acme",
+            "--scope",
+            "runs:business",
+        ];
+        let created = self
+            .admin(&[&["--json"], &key[..]].concat())
+            .await
+            .succeeded()
+            .json();
+        created["secret"].as_str().expect("secret").to_owned()
     }
 
     async fn admin(&self, args: &[&str]) -> Ended {
@@ -127,90 +185,45 @@ async fn the_page_on_configuration_is_fresh() {
     );
 }
 
-/// R22.2: `--json` everywhere, and a table for people.
+/// What an administrator may look at.
+const ADMIN_VIEWS: &[&[&str]] = &[
+    &["tenant", "list"],
+    &["tenant", "get", "acme"],
+    &["tenant", "limits", "acme"],
+    &["key", "list"],
+    &["provider", "list"],
+    &["model", "list"],
+    &["tool", "list"],
+    &["pool", "list"],
+    &["instances"],
+    &["audit"],
+    &["config", "revisions"],
+    &["doctor"],
+];
+
+/// R22.2: `--json` everywhere, and a table for people; neither shows a key.
 #[tokio::test]
-async fn every_answer_can_be_json() {
+async fn an_administrators_answers_can_be_json() {
     let world = World::new().await;
-    let created = [
-        &["tenant", "create", "acme", "--display-name", "Acme"][..],
-        &[
-            "provider",
-            "set",
-            "p",
-            "--base-url",
-            "http://127.0.0.1:9/v1",
-            "--rpm",
-            "10",
-        ],
-        &[
-            "model",
-            "set",
-            "m",
-            "--provider",
-            "p",
-            "--upstream-model",
-            "x",
-            "--default",
-        ],
-        &[
-            "tool",
-            "set",
-            "t",
-            "--read",
-            "look",
-            "--tenant",
-            "acme",
-            "--",
-            "/bin/false",
-            "-x",
-        ],
-    ];
-    for args in created {
-        world
-            .admin(&[&["--json"], args].concat())
-            .await
-            .succeeded()
-            .json();
-    }
-    let key = [
-        "key",
-        "create",
-        "--role",
-        "member",
-        "--tenant",
-        "acme",
-        "--scope",
-        "runs:business",
-        "--json",
-    ];
-    let member = world.admin(&key).await.succeeded().json()["secret"]
-        .as_str()
-        .expect("secret")
-        .to_owned();
-    for args in [
-        &["tenant", "list"][..],
-        &["tenant", "get", "acme"],
-        &["tenant", "limits", "acme"],
-        &["key", "list"],
-        &["provider", "list"],
-        &["model", "list"],
-        &["tool", "list"],
-        &["pool", "list"],
-        &["instances"],
-        &["audit"],
-        &["config", "revisions"],
-        &["doctor"],
-    ] {
+    world.fill().await;
+    for args in ADMIN_VIEWS {
         let human = world.admin(args).await;
-        let json = world.admin(&[&["--json"], args].concat()).await;
+        let json = world.admin(&[&["--json"], *args].concat()).await;
         assert_eq!(human.code(), json.code(), "{args:?} {}", json.stderr);
         assert!(!human.stdout.is_empty(), "{args:?} {}", human.stderr);
         json.json();
         assert!(!json.stdout.contains(&world.admin) && !human.stdout.contains(&world.admin));
     }
+}
+
+/// R22.2: the same for what a tenant may do.
+#[tokio::test]
+async fn a_tenants_answers_can_be_json() {
+    let world = World::new().await;
+    let member = world.fill().await;
     let run_id = submit(&world, &member).await;
-    for args in [
-        &["me"][..],
+    let views: &[&[&str]] = &[
+        &["me"],
         &["me", "limits"],
         &["me", "usage"],
         &["run", "list"],
@@ -219,13 +232,11 @@ async fn every_answer_can_be_json() {
         &["run", "cancel", &run_id],
         &["run", "cancel", "--state", "queued"],
         &["run", "requeue", "--all"],
-    ] {
+    ];
+    for args in views {
         world.with_key(&member, args).await.succeeded();
-        world
-            .with_key(&member, &[&["--json"], args].concat())
-            .await
-            .succeeded()
-            .json();
+        let args = [&["--json"], *args].concat();
+        world.with_key(&member, &args).await.succeeded().json();
     }
     let watched = world
         .with_key(&member, &["run", "watch", &run_id, "--json"])
@@ -234,6 +245,26 @@ async fn every_answer_can_be_json() {
     for line in watched.stdout.lines() {
         serde_json::from_str::<Value>(line).expect("each event is a line of JSON");
     }
+}
+
+/// Following a run stops with Ctrl-C (exit code 130); the run goes on.
+#[tokio::test]
+async fn an_interrupted_watch_says_how_to_go_on() {
+    let world = World::new().await;
+    let member = world.fill().await;
+    let run_id = submit(&world, &member).await;
+    let mut watch = Proc::tidegate(&["run", "watch", &run_id])
+        .env("TIDEGATE_URL", &world.url)
+        .env("TIDEGATE_KEY", &member)
+        .start();
+    watch.line_with("queued").await;
+    watch.signal(nix::sys::signal::Signal::SIGINT);
+    let status = watch.wait(crate::rig::PATIENCE).await;
+    assert_eq!(status.code(), Some(130), "{}", watch.output());
+    assert!(watch.stderr().contains("--after 1"), "{}", watch.output());
+    let get = ["run", "get", &run_id, "--json"];
+    let run = world.with_key(&member, &get).await.succeeded().json();
+    assert_eq!(run["state"], "queued");
 }
 
 async fn submit(world: &World, member: &str) -> String {
@@ -286,7 +317,7 @@ async fn failures_have_a_code_a_remedy_and_an_exit_code() {
         "{}",
         careless.stderr
     );
-    let twice = run(with_database(&world._db, &["key", "bootstrap"]))
+    let twice = run(with_database(&world.db, &["key", "bootstrap"]))
         .await
         .failed_with(1);
     assert!(

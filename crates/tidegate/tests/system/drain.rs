@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tidegate_mock_provider::{MockProvider, Scenario};
-use tidegate_testkit::{Proc, TestDb};
+use tidegate_mock_provider::{MockHandle, MockProvider, Scenario};
+use tidegate_testkit::{Proc, Running, TestDb};
 
 use crate::rig::{Ended, ready, run, serve, with_database};
 
@@ -30,83 +30,91 @@ impl Cli {
     }
 }
 
-/// R1.7: what runs is handed back, not left to expire; it costs no attempt and runs elsewhere.
+/// A provider that takes half a minute, a tenant, two servers of which the second executes nothing.
+struct World {
+    first: Running,
+    second: Running,
+    acme: Cli,
+    _provider: MockHandle,
+    _db: TestDb,
+}
+
+impl World {
+    async fn new() -> Self {
+        let db = TestDb::new().await;
+        let scenario = Scenario::parse(SLOW).expect("scenario");
+        let provider = MockProvider::start(scenario).await.expect("provider");
+        let bootstrap = with_database(&db, &["key", "bootstrap", "--json"]);
+        let secret = run(bootstrap).await.succeeded().json()["secret"].clone();
+        let mut first = serve(&db).env("TIDEGATE_GRACE_MS", "300").start();
+        let mut second = serve(&db).env("RUN_EXECUTION_CONCURRENCY", "0").start();
+        ready(&mut first).await;
+        let url = text(&ready(&mut second).await["url"]);
+        let admin = Cli {
+            url: url.clone(),
+            key: text(&secret),
+        };
+        let made: &[&[&str]] = &[
+            &["provider", "set", "p", "--base-url", provider.url()],
+            &[
+                "model",
+                "set",
+                "m",
+                "--provider",
+                "p",
+                "--upstream-model",
+                "x",
+                "--default",
+            ],
+            &["tenant", "create", "acme"],
+        ];
+        for args in made {
+            admin.run(args).await;
+        }
+        let key = ["key", "create", "--role", "member", "--tenant", "acme"];
+        let key = text(&admin.run(&key).await.json()["secret"]);
+        Self {
+            first,
+            second,
+            acme: Cli { url, key },
+            _provider: provider,
+            _db: db,
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
+/// R1.7: what runs is handed back, not left to expire; it costs no attempt and waits for another server.
 #[tokio::test]
 async fn a_drained_server_hands_its_runs_back() {
-    let db = TestDb::new().await;
-    let provider = MockProvider::start(Scenario::parse(SLOW).expect("scenario"))
-        .await
-        .expect("provider");
-    let secret = run(with_database(&db, &["key", "bootstrap", "--json"]))
-        .await
-        .succeeded()
-        .json()["secret"]
-        .clone();
-    let mut first = serve(&db).env("TIDEGATE_GRACE_MS", "300").start();
-    let mut second = serve(&db).env("RUN_EXECUTION_CONCURRENCY", "0").start();
-    ready(&mut first).await;
-    let url = ready(&mut second).await["url"].clone();
-    let text = |value: &Value| value.as_str().expect("a text").to_owned();
-    let admin = Cli {
-        url: text(&url),
-        key: text(&secret),
-    };
-    admin
-        .run(&["provider", "set", "p", "--base-url", provider.url()])
-        .await;
-    admin
-        .run(&[
-            "model",
-            "set",
-            "m",
-            "--provider",
-            "p",
-            "--upstream-model",
-            "x",
-            "--default",
-        ])
-        .await;
-    admin.run(&["tenant", "create", "acme"]).await;
-    let key = admin
-        .run(&["key", "create", "--role", "member", "--tenant", "acme"])
-        .await;
-    let acme = Cli {
-        url: text(&url),
-        key: text(&key.json()["secret"]),
-    };
-    let accepted = acme
-        .run(&["conversation", "say", "new", "hello", "--no-wait"])
-        .await
-        .json();
-    let run_id = text(&accepted["runId"]);
-    until(&acme, &run_id, |run| run["state"] == "running").await;
+    let mut world = World::new().await;
+    let say = ["conversation", "say", "new", "hello", "--no-wait"];
+    let run_id = text(&world.acme.run(&say).await.json()["runId"]);
+    until(&world.acme, &run_id, |run| run["state"] == "running").await;
 
-    first.term();
+    world.first.term();
     let began = Instant::now();
-    assert!(
-        first.wait(Duration::from_secs(20)).await.success(),
-        "{}",
-        first.output()
-    );
+    let ended = world.first.wait(Duration::from_secs(20)).await;
+    assert!(ended.success(), "{}", world.first.output());
     // The lease is 30 s long: only a hand-back makes the run wait again now.
-    let run_view = until(&acme, &run_id, |run| run["state"] == "queued").await;
+    let run = until(&world.acme, &run_id, |run| run["state"] == "queued").await;
     assert!(
         began.elapsed() < Duration::from_secs(25),
         "{:?}",
         began.elapsed()
     );
-    assert_eq!(run_view["attempts"], 0, "a drain costs no attempt");
-    let explain = acme.run(&["run", "explain", &run_id]).await.json();
+    assert_eq!(run["attempts"], 0, "a drain costs no attempt");
+    let explain = world.acme.run(&["run", "explain", &run_id]).await.json();
     assert_eq!(explain["attempts"][0]["outcome"], "released");
 
     // A second request ends at once.
-    second.term();
-    second.term();
-    assert!(
-        second.wait(Duration::from_secs(20)).await.success(),
-        "{}",
-        second.output()
-    );
+    world.second.term();
+    world.second.term();
+    let ended = world.second.wait(Duration::from_secs(20)).await;
+    assert!(ended.success(), "{}", world.second.output());
 }
 
 async fn until(cli: &Cli, run_id: &str, wanted: impl Fn(&Value) -> bool) -> Value {

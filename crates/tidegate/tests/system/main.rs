@@ -7,4 +7,6 @@ mod demo;
 mod dev;
 mod drain;
 mod rig;
+mod secrets;
 mod startup;
+mod tls;
