@@ -30,7 +30,7 @@ pub fn start(settings: &Settings) -> Outcome<()> {
     let registry = tracing_subscriber::registry().with(filter);
     let _started_before = match settings.log_format {
         LogFormat::Json => registry
-            .with(layer.json().flatten_event(true).with_current_span(true))
+            .with(layer.json().flatten_event(true).with_current_span(false))
             .try_init(),
         LogFormat::Text => registry
             .with(layer.with_ansi(std::io::stderr().is_terminal()))

@@ -1,6 +1,9 @@
 //! Rotation of the key that seals secrets (R1.8), and what dangles after a restore (R4.7), from the command line.
 
+use base64::Engine as _;
 use serde_json::Value;
+use sqlx::AssertSqlSafe;
+use tidegate_mock_provider::{MockProvider, Scenario};
 use tidegate_testkit::{Proc, TestDb};
 
 use crate::rig::{KEY, OTHER_KEY, ready, run, serve, with_database};
@@ -71,4 +74,116 @@ async fn recover_lists_what_dangles() {
         .json();
     let shown = run(with_database(&db, &["recover"])).await.succeeded();
     assert!(shown.stdout.contains("generation"), "{}", shown.stdout);
+}
+
+/// A key whose encoded forms differ from it.
+const ECHOED: &str = "sk-canary/5a+1f=0c/long enough";
+/// The forms in which a provider may repeat a key.
+const FORMS: [&str; 6] = ["plain", "url", "base64", "basic", "quoted_url", "split"];
+
+/// O-25: a provider that repeats its key in an error, in any form, with debug logging on: the key is in no answer, no
+/// event, no log and no column of the database, and the error is still useful.
+#[tokio::test]
+async fn an_echoed_key_goes_nowhere() {
+    let db = TestDb::new().await;
+    let rules = FORMS.map(|form| {
+        format!(
+            "[[rule]]\nname = \"{form}\"\nwhen = {{ text_contains = \"echo {form}\" }}\n\
+             fault = {{ kind = \"status\", status = 401, code = \"invalid_api_key\", message = \"no\", \
+             echo_key = \"{form}\" }}\n"
+        )
+    });
+    let scenario = Scenario::parse(&rules.concat()).expect("scenario");
+    let provider = MockProvider::start(scenario).await.expect("provider");
+    let bootstrap = with_database(&db, &["key", "bootstrap", "--json"]);
+    let admin = run(bootstrap).await.succeeded().json()["secret"].clone();
+    let mut server = serve(&db).env("TIDEGATE_LOG_LEVEL", "debug").start();
+    let url = ready(&mut server).await["url"].clone();
+    let cli = |key: &Value, args: &[&str]| {
+        Proc::tidegate(args)
+            .args(["--json"])
+            .env("TIDEGATE_URL", url.as_str().expect("url"))
+            .env("TIDEGATE_KEY", key.as_str().expect("key"))
+            .env("PROVIDER_KEY", ECHOED)
+    };
+    let made: &[&[&str]] = &[
+        &[
+            "provider",
+            "set",
+            "p",
+            "--base-url",
+            provider.url(),
+            "--api-key-env",
+            "PROVIDER_KEY",
+        ],
+        &[
+            "model",
+            "set",
+            "m",
+            "--provider",
+            "p",
+            "--upstream-model",
+            "x",
+            "--default",
+        ],
+        &["tenant", "create", "acme"],
+    ];
+    for args in made {
+        run(cli(&admin, args)).await.succeeded();
+    }
+    let member = ["key", "create", "--role", "member", "--tenant", "acme"];
+    let member = run(cli(&admin, &member)).await.succeeded().json()["secret"].clone();
+    let mut seen = String::new();
+    for form in FORMS {
+        let say = ["conversation", "say", "new", &format!("echo {form}")];
+        let failed = run(cli(&member, &say)).await.failed_with(4);
+        assert!(
+            failed.stdout.contains("PROVIDER_FAILED"),
+            "{form}: {}",
+            failed.stdout
+        );
+        seen += &(failed.stdout + &failed.stderr);
+    }
+    let listed = run(cli(&member, &["run", "list"])).await.succeeded();
+    assert!(
+        listed.stdout.contains("401"),
+        "the status is told: {}",
+        listed.stdout
+    );
+    seen += &(listed.stdout + &server.output());
+    assert_free_of_key("answers and logs", &seen);
+    assert_no_column_holds_the_key(&db).await;
+}
+
+/// Every form in which the key could be read.
+fn readable_forms() -> [String; 3] {
+    let encoded = ECHOED.replace('/', "%2F").replace('+', "%2B");
+    let encoded = encoded.replace('=', "%3D").replace(' ', "%20");
+    let base64 = base64::engine::general_purpose::STANDARD_NO_PAD.encode(ECHOED);
+    [ECHOED.to_owned(), encoded, base64]
+}
+
+fn assert_free_of_key(what: &str, text: &str) {
+    for form in readable_forms() {
+        assert!(!text.contains(&form), "{what}: {form}");
+    }
+}
+
+async fn assert_no_column_holds_the_key(db: &TestDb) {
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT quote_ident(table_name) FROM information_schema.tables
+         WHERE table_schema = 'public' AND table_type = 'BASE TABLE'",
+    )
+    .fetch_all(db.pool())
+    .await
+    .expect("tables");
+    assert!(tables.len() > 10, "{tables:?}");
+    for table in tables {
+        let rows: Vec<String> =
+            sqlx::query_scalar(AssertSqlSafe(format!("SELECT t::text FROM {table} t")))
+                .fetch_all(db.pool())
+                .await
+                .expect("rows");
+        assert_free_of_key(&table, &rows.concat());
+    }
 }

@@ -9,7 +9,7 @@ use tidegate_model::{
 };
 
 use super::Finding;
-use crate::{cli::Context, connection::Who};
+use crate::{cli::Context, connection::Who, failure::Failure};
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ pub async fn look(context: &Context) -> Vec<Finding> {
         Err(error) => {
             findings.push(Finding::fail(
                 "server",
-                error.to_string(),
+                Failure::from(error).messages.join("; "),
                 "start one with `tidegate dev` or `tidegate serve`",
             ));
             return findings;
