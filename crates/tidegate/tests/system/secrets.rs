@@ -3,10 +3,10 @@
 use base64::Engine as _;
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
-use tidegate_mock_provider::{MockProvider, Scenario};
-use tidegate_testkit::{Proc, TestDb};
+use tidegate_mock_provider::{MockHandle, MockProvider, Scenario};
+use tidegate_testkit::{Proc, Running, TestDb};
 
-use crate::rig::{KEY, OTHER_KEY, ready, run, serve, with_database};
+use crate::rig::{Ended, KEY, OTHER_KEY, ready, run, serve, with_database};
 
 const CANARY: &str = "sk-canary-5a1f0c";
 
@@ -81,62 +81,94 @@ const ECHOED: &str = "sk-canary/5a+1f=0c/long enough";
 /// The forms in which a provider may repeat a key.
 const FORMS: [&str; 6] = ["plain", "url", "base64", "basic", "quoted_url", "split"];
 
+/// A server that logs at level debug, a provider that repeats its key, a tenant.
+struct Echo {
+    server: Running,
+    db: TestDb,
+    url: String,
+    member: String,
+    _provider: MockHandle,
+}
+
+impl Echo {
+    async fn new() -> Self {
+        let db = TestDb::new().await;
+        let scenario = Scenario::parse(&FORMS.map(rule).concat()).expect("scenario");
+        let provider = MockProvider::start(scenario).await.expect("provider");
+        let bootstrap = with_database(&db, &["key", "bootstrap", "--json"]);
+        let admin = text(&run(bootstrap).await.succeeded().json()["secret"]);
+        let mut server = serve(&db).env("TIDEGATE_LOG_LEVEL", "debug").start();
+        let url = text(&ready(&mut server).await["url"]);
+        let made: &[&[&str]] = &[
+            &[
+                "provider",
+                "set",
+                "p",
+                "--base-url",
+                provider.url(),
+                "--api-key-env",
+                "PROVIDER_KEY",
+            ],
+            &[
+                "model",
+                "set",
+                "m",
+                "--provider",
+                "p",
+                "--upstream-model",
+                "x",
+                "--default",
+            ],
+            &["tenant", "create", "acme"],
+        ];
+        for args in made {
+            run(cli(&url, &admin, args)).await.succeeded();
+        }
+        let member = ["key", "create", "--role", "member", "--tenant", "acme"];
+        let member = run(cli(&url, &admin, &member)).await.succeeded();
+        Self {
+            member: text(&member.json()["secret"]),
+            server,
+            db,
+            url,
+            _provider: provider,
+        }
+    }
+
+    async fn run(&self, args: &[&str]) -> Ended {
+        run(cli(&self.url, &self.member, args)).await
+    }
+}
+
+fn rule(form: &str) -> String {
+    format!(
+        "[[rule]]\nname = \"{form}\"\nwhen = {{ text_contains = \"echo {form}\" }}\n\
+         fault = {{ kind = \"status\", status = 401, code = \"invalid_api_key\", message = \"no\", \
+         echo_key = \"{form}\" }}\n"
+    )
+}
+
+fn cli(url: &str, key: &str, args: &[&str]) -> Proc {
+    Proc::tidegate(args)
+        .args(["--json"])
+        .env("TIDEGATE_URL", url)
+        .env("TIDEGATE_KEY", key)
+        .env("PROVIDER_KEY", ECHOED)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
 /// O-25: a provider that repeats its key in an error, in any form, with debug logging on: the key is in no answer, no
 /// event, no log and no column of the database, and the error is still useful.
 #[tokio::test]
 async fn an_echoed_key_goes_nowhere() {
-    let db = TestDb::new().await;
-    let rules = FORMS.map(|form| {
-        format!(
-            "[[rule]]\nname = \"{form}\"\nwhen = {{ text_contains = \"echo {form}\" }}\n\
-             fault = {{ kind = \"status\", status = 401, code = \"invalid_api_key\", message = \"no\", \
-             echo_key = \"{form}\" }}\n"
-        )
-    });
-    let scenario = Scenario::parse(&rules.concat()).expect("scenario");
-    let provider = MockProvider::start(scenario).await.expect("provider");
-    let bootstrap = with_database(&db, &["key", "bootstrap", "--json"]);
-    let admin = run(bootstrap).await.succeeded().json()["secret"].clone();
-    let mut server = serve(&db).env("TIDEGATE_LOG_LEVEL", "debug").start();
-    let url = ready(&mut server).await["url"].clone();
-    let cli = |key: &Value, args: &[&str]| {
-        Proc::tidegate(args)
-            .args(["--json"])
-            .env("TIDEGATE_URL", url.as_str().expect("url"))
-            .env("TIDEGATE_KEY", key.as_str().expect("key"))
-            .env("PROVIDER_KEY", ECHOED)
-    };
-    let made: &[&[&str]] = &[
-        &[
-            "provider",
-            "set",
-            "p",
-            "--base-url",
-            provider.url(),
-            "--api-key-env",
-            "PROVIDER_KEY",
-        ],
-        &[
-            "model",
-            "set",
-            "m",
-            "--provider",
-            "p",
-            "--upstream-model",
-            "x",
-            "--default",
-        ],
-        &["tenant", "create", "acme"],
-    ];
-    for args in made {
-        run(cli(&admin, args)).await.succeeded();
-    }
-    let member = ["key", "create", "--role", "member", "--tenant", "acme"];
-    let member = run(cli(&admin, &member)).await.succeeded().json()["secret"].clone();
+    let echo = Echo::new().await;
     let mut seen = String::new();
     for form in FORMS {
         let say = ["conversation", "say", "new", &format!("echo {form}")];
-        let failed = run(cli(&member, &say)).await.failed_with(4);
+        let failed = echo.run(&say).await.failed_with(4);
         assert!(
             failed.stdout.contains("PROVIDER_FAILED"),
             "{form}: {}",
@@ -144,15 +176,15 @@ async fn an_echoed_key_goes_nowhere() {
         );
         seen += &(failed.stdout + &failed.stderr);
     }
-    let listed = run(cli(&member, &["run", "list"])).await.succeeded();
+    let listed = echo.run(&["run", "list"]).await.succeeded();
     assert!(
         listed.stdout.contains("401"),
         "the status is told: {}",
         listed.stdout
     );
-    seen += &(listed.stdout + &server.output());
+    seen += &(listed.stdout + &echo.server.output());
     assert_free_of_key("answers and logs", &seen);
-    assert_no_column_holds_the_key(&db).await;
+    assert_no_column_holds_the_key(&echo.db).await;
 }
 
 /// Every form in which the key could be read.
