@@ -1,14 +1,14 @@
 use std::time::Duration;
 
 use tidegate_engine::{
-    Engine, Principal, conversations::create::create_conversation, keys, me, ops, runs, tenants,
-    worker,
+    Engine, Error, Principal, conversations::create::create_conversation, keys, me, ops, runs,
+    tenants, worker,
 };
 use tidegate_model::{
     Capability, Code, PoolId,
     api::{
-        ClaimRequest, CompleteRun, CreateConversation, LeaseRef, PageQuery, RenewRequest,
-        SetTenantState, SubmitRun,
+        AttemptUsage, ClaimRequest, CompleteRun, CreateConversation, Lease, LeaseRef, PageQuery,
+        RenewRequest, SetTenantState, SubmitRun,
     },
     principal::{KeyScope, Role, TenantState},
 };
@@ -35,36 +35,61 @@ async fn submit(engine: &Engine, caller: &Principal) -> tidegate_model::RunId {
         .run_id
 }
 
-/// R2.6: deleting a tenant stops what runs: its holder is told that the lease is lost, and nothing it writes is accepted.
-/// Other tenants' runs go on.
-#[tokio::test]
-async fn a_deletion_stops_what_runs() {
-    let world = World::new().await;
-    let engine = world.engine(World::settings()).await;
-    let business = [KeyScope::RunsBusiness];
-    for name in ["acme", "globex"] {
-        tenant(&engine, name).await;
-        let member = caller(&engine, Role::Member, Some(name), &business).await;
-        submit(&engine, &member).await;
-        submit(&engine, &member).await;
-    }
-    let builtin = Principal::built_in_worker(PoolId::builtin());
-    let claim = |max| ClaimRequest {
+fn claim(max: u32) -> ClaimRequest {
+    ClaimRequest {
         worker_id: id("w1"),
         incarnation: 1,
         protocol_version: 1,
         max,
         max_background: None,
         wait_ms: 2_000,
+    }
+}
+
+fn reference(lease: &Lease) -> LeaseRef {
+    LeaseRef {
+        run_id: lease.run.run_id,
+        fence: lease.fence,
+    }
+}
+
+async fn complete(engine: &Engine, worker: &Principal, lease: &Lease) -> Result<(), Error> {
+    let request = CompleteRun {
+        fence: lease.fence,
+        result: serde_json::json!({}),
+        messages: Vec::new(),
+        usage: AttemptUsage::default(),
     };
-    let leases = worker::claim::claim(&engine, &builtin, claim(2))
+    worker::close::complete(engine, worker, lease.run.run_id, request)
         .await
-        .unwrap()
-        .leases;
-    let (doomed, spared): (Vec<_>, Vec<_>) = leases
-        .into_iter()
-        .partition(|lease| lease.run.tenant == id("acme"));
-    assert_eq!((doomed.len(), spared.len()), (1, 1), "one of each tenant");
+        .map(|_| ())
+}
+
+/// R2.6: deleting a tenant stops what runs: its holder is told that the lease is lost, and nothing it writes is accepted.
+/// Other tenants' runs go on.
+#[tokio::test]
+async fn a_deletion_stops_what_runs() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    for name in ["acme", "globex"] {
+        tenant(&engine, name).await;
+        let member = caller(&engine, Role::Member, Some(name), &[KeyScope::RunsBusiness]).await;
+        submit(&engine, &member).await;
+        submit(&engine, &member).await;
+    }
+    let builtin = Principal::built_in_worker(PoolId::builtin());
+    let take = async |max| {
+        let answer = worker::claim::claim(&engine, &builtin, claim(max)).await;
+        answer.unwrap().leases
+    };
+    let leases = take(2).await;
+    let of = |name| {
+        leases
+            .iter()
+            .find(|lease| lease.run.tenant == id(name))
+            .unwrap()
+    };
+    let (doomed, spared) = (of("acme"), of("globex"));
     let state = SetTenantState {
         state: TenantState::Deleted,
     };
@@ -72,36 +97,22 @@ async fn a_deletion_stops_what_runs() {
         .await
         .unwrap();
 
-    let reference = |lease: &tidegate_model::api::Lease| LeaseRef {
-        run_id: lease.run.run_id,
-        fence: lease.fence,
-    };
     let renewal = RenewRequest {
-        leases: vec![reference(&doomed[0]), reference(&spared[0])],
+        leases: vec![reference(doomed), reference(spared)],
     };
     let renewed = worker::renew::renew(&engine, &builtin, renewal)
         .await
         .unwrap();
-    assert_eq!(renewed.lost, [reference(&doomed[0])]);
-    assert_eq!(renewed.renewed, [reference(&spared[0])]);
-    let complete = |lease: &tidegate_model::api::Lease| CompleteRun {
-        fence: lease.fence,
-        result: serde_json::json!({}),
-        messages: Vec::new(),
-        usage: tidegate_model::api::AttemptUsage::default(),
-    };
-    let (late, good) = (&doomed[0], &spared[0]);
-    let outcome = worker::close::complete(&engine, &builtin, late.run.run_id, complete(late)).await;
-    assert_eq!(refused(outcome), Code::LeaseLost);
-    worker::close::complete(&engine, &builtin, good.run.run_id, complete(good))
-        .await
-        .unwrap();
-    let next = worker::claim::claim(&engine, &builtin, claim(5))
-        .await
-        .unwrap()
-        .leases;
-    assert!(next.iter().all(|lease| lease.run.tenant == id("globex")));
+    assert_eq!(renewed.lost, [reference(doomed)]);
+    assert_eq!(renewed.renewed, [reference(spared)]);
+    assert_eq!(
+        refused(complete(&engine, &builtin, doomed).await),
+        Code::LeaseLost
+    );
+    complete(&engine, &builtin, spared).await.unwrap();
+    let next = take(5).await;
     assert_eq!(next.len(), 1);
+    assert_eq!(next[0].run.tenant, id("globex"));
 }
 
 /// O-34: two tenants over one server session of a pooler, with callers that go away in the middle: nobody ever sees a row

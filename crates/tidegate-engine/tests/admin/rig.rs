@@ -66,7 +66,7 @@ impl World {
             cache_ttl_ms: 60_000,
             listener_heartbeat_ms: 200,
             listener_dead_ms: 1_500,
-            instance_heartbeat_ms: 100,
+            instance_heartbeat_ms: 200,
             ..Settings::default()
         }
     }
