@@ -75,11 +75,13 @@ fn run(args: &[&str], out: &mut dyn Write) -> Result<bool, Error> {
     }
 }
 
-/// The folder above this package.
+/// The folder above this package. Cargo names the package when it runs us; what was compiled in may be another checkout
+/// that shares a target folder with this one.
 fn root() -> Result<PathBuf, Error> {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let package = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     package
         .parent()
         .map(Path::to_path_buf)
-        .ok_or_else(|| Error::Usage("this package must live in a folder of the repository".into()))
+        .ok_or_else(|| Error::Usage("run this as `cargo xtask`".to_owned()))
 }
