@@ -13,7 +13,7 @@ use tidegate_model::{
 };
 use tidegate_policy::retry::{Disposition, Report, StopReason};
 use tidegate_store::{
-    attempts::close::Closer,
+    attempts::{close::Closer, open::OpenedLease},
     events::Appended,
     runs::{Place, Submitted},
 };
@@ -261,7 +261,13 @@ async fn each_end_of_a_background_run_frees_its_slot_once() {
             .await
             .expect("delete");
     }
-    // Cancelled while queued, and cancelled between claim and start.
+}
+
+/// O-06: cancelled while queued, and cancelled between claim and start (R3.10).
+#[tokio::test]
+async fn a_cancelled_background_run_frees_its_slot_once() {
+    let acme = tenant("acme");
+    let world = World::new(&["acme"]).await;
     let queued = world.submit(&acme, RunKind::BackgroundWork).await;
     let scoped = world.store.tenant(&acme);
     let cancel = |run: RunId| vec![(run, RunState::Cancelled, Code::Cancelled, None)];
@@ -400,67 +406,37 @@ async fn turns_of_a_conversation_run_one_at_a_time() {
     for _ in 0..4 {
         turns.push(world.submit_turn(&acme, conversation).await);
     }
-    let claim = || world.claim(&acme, QuotaBucket::Foreground, 10, Some(8), 30_000);
     // The first fails and backs off: the conversation stays busy.
-    let first = claim().await;
-    assert_eq!(
-        first.iter().map(|l| l.run_id).collect::<Vec<_>>(),
-        [turns[0]]
-    );
-    world.close(&first[0], FAILED, Closer::Holder).await;
-    assert!(claim().await.is_empty());
-    sqlx::query("UPDATE run_parked SET due = clock_timestamp() WHERE due IS NOT NULL")
-        .execute(world.db.pool())
-        .await
-        .expect("due");
-    assert_eq!(
-        world
-            .store
-            .fleet()
-            .wake_due("main", DAY_MS, 10)
-            .await
-            .expect("wake"),
-        1
-    );
-    let first = claim().await;
-    assert_eq!(first[0].run_id, turns[0]);
+    let first = claim_turn(&world, turns[0]).await;
+    world.close(&first, FAILED, Closer::Holder).await;
+    let idle = world.claim(&acme, QuotaBucket::Foreground, 10, Some(8), 30_000);
+    assert!(idle.await.is_empty());
+    world.db_due().await;
+    let woken = world.store.fleet().wake_due("main", DAY_MS, 10).await;
+    assert_eq!(woken.expect("wake"), 1);
+    let first = claim_turn(&world, turns[0]).await;
     // The third is cancelled while it waits; the second follows the first, the fourth the second.
-    let cancelled = world
-        .store
-        .tenant(&acme)
-        .end_queued(
-            vec![(turns[2], RunState::Cancelled, Code::Cancelled, None)],
-            DAY_MS,
-        )
-        .await
-        .expect("cancel");
-    assert_eq!(cancelled, [turns[2]]);
-    world
-        .close(&first[0], Report::Completed, Closer::Holder)
-        .await;
-    let second = claim().await;
-    assert_eq!(
-        second.iter().map(|l| l.run_id).collect::<Vec<_>>(),
-        [turns[1]]
-    );
-    world
-        .close(&second[0], Report::Completed, Closer::Holder)
-        .await;
-    let fourth = claim().await;
-    assert_eq!(
-        fourth.iter().map(|l| l.run_id).collect::<Vec<_>>(),
-        [turns[3]]
-    );
-    world
-        .close(&fourth[0], Report::Completed, Closer::Holder)
-        .await;
-    assert_eq!(
-        world
-            .count("SELECT count(*) FROM conversations WHERE active_run IS NOT NULL")
-            .await,
-        0
-    );
+    let third = vec![(turns[2], RunState::Cancelled, Code::Cancelled, None)];
+    let cancelled = world.store.tenant(&acme).end_queued(third, DAY_MS).await;
+    assert_eq!(cancelled.expect("cancel"), [turns[2]]);
+    world.close(&first, Report::Completed, Closer::Holder).await;
+    for turn in [turns[1], turns[3]] {
+        let lease = claim_turn(&world, turn).await;
+        world.close(&lease, Report::Completed, Closer::Holder).await;
+    }
+    let active = "SELECT count(*) FROM conversations WHERE active_run IS NOT NULL";
+    assert_eq!(world.count(active).await, 0);
     world.audit().await;
+}
+
+/// Claims what there is of acme, which must be this one turn.
+async fn claim_turn(world: &World, turn: RunId) -> OpenedLease {
+    let acme = tenant("acme");
+    let mut leases = world
+        .claim(&acme, QuotaBucket::Foreground, 10, Some(8), 30_000)
+        .await;
+    assert_eq!(leases.iter().map(|l| l.run_id).collect::<Vec<_>>(), [turn]);
+    leases.remove(0)
 }
 
 /// R3.11, O-32: attempts count when the lease is granted; after the bound the run is a dead letter; a hand-back is free.

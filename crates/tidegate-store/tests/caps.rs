@@ -29,6 +29,7 @@ use tidegate_store::{
     },
     connect,
 };
+use tokio::task::JoinHandle;
 
 const TENANTS: usize = 50;
 const INSTANCES: usize = 4;
@@ -149,30 +150,7 @@ async fn sweep(store: Store, done: Arc<AtomicBool>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_tenant_is_ever_above_its_background_cap() {
     let seed = tidegate_testkit::seed();
-    let names: Vec<String> = (0..TENANTS)
-        .map(|index| format!("tenant-{index}"))
-        .collect();
-    let refs: Vec<&str> = names.iter().map(String::as_str).collect();
-    let world = World::new(&refs).await;
-    let tenants: Vec<TenantId> = names.iter().map(|name| tenant(name)).collect();
-    let mut asks = Vec::new();
-    for (index, tenant) in tenants.iter().enumerate() {
-        asks.push(
-            world
-                .ask(tenant, QuotaBucket::Background, 4, Some(cap_of(index)))
-                .await,
-        );
-        for _ in 0..RUNS_PER_TENANT {
-            let mut run = world.new_run(tenant, RunKind::BackgroundWork).await;
-            run.max_attempts = 100;
-            world
-                .store
-                .tenant(tenant)
-                .submit_run(run)
-                .await
-                .expect("submit");
-        }
-    }
+    let (world, tenants, asks) = flooded_world().await;
     let done = Arc::new(AtomicBool::new(false));
     let mut rng = StdRng::seed_from_u64(seed);
     let mut sweeps = Vec::new();
@@ -200,25 +178,7 @@ async fn no_tenant_is_ever_above_its_background_cap() {
             claimers.push((instance, number, spawn(instance, number, &mut rng)));
         }
     }
-    let expected = i64::try_from(TENANTS * RUNS_PER_TENANT).expect("small");
-    let deadline = Instant::now() + Duration::from_secs(90);
-    while world.count("SELECT count(*) FROM run_ends").await < expected {
-        assert!(
-            Instant::now() < deadline,
-            "runs are left: {:?}",
-            world.count("SELECT count(*) FROM run_ends").await
-        );
-        // A claimer is killed where it stands and another one starts.
-        let victim = rng.random_range(0..claimers.len());
-        claimers[victim].2.abort();
-        let (instance, number) = (claimers[victim].0, claimers[victim].1);
-        if let Err(error) =
-            std::mem::replace(&mut claimers[victim].2, spawn(instance, number, &mut rng)).await
-        {
-            assert!(error.is_cancelled(), "{error}");
-        }
-        tokio::time::sleep(Duration::from_millis(rng.random_range(5..40))).await;
-    }
+    kill_until_all_ended(&world, &mut claimers, &mut rng, spawn).await;
     done.store(true, Ordering::Relaxed);
     for (_, _, claimer) in claimers {
         claimer.await.expect("claimer");
@@ -234,6 +194,62 @@ async fn no_tenant_is_ever_above_its_background_cap() {
         0
     );
     judge(&world, &tenants).await;
+}
+
+/// Tenants with more background runs than they may run, and the lanes to ask.
+async fn flooded_world() -> (World, Vec<TenantId>, Vec<LaneAsk>) {
+    let names: Vec<String> = (0..TENANTS)
+        .map(|index| format!("tenant-{index}"))
+        .collect();
+    let refs: Vec<&str> = names.iter().map(String::as_str).collect();
+    let world = World::new(&refs).await;
+    let tenants: Vec<TenantId> = names.iter().map(|name| tenant(name)).collect();
+    let mut asks = Vec::new();
+    for (index, tenant) in tenants.iter().enumerate() {
+        asks.push(
+            world
+                .ask(tenant, QuotaBucket::Background, 4, Some(cap_of(index)))
+                .await,
+        );
+        for _ in 0..RUNS_PER_TENANT {
+            let mut run = world.new_run(tenant, RunKind::BackgroundWork).await;
+            run.max_attempts = 100;
+            world
+                .store
+                .tenant(tenant)
+                .submit_run(run)
+                .await
+                .expect("submit");
+        }
+    }
+    (world, tenants, asks)
+}
+
+/// A claimer is killed where it stands and another one starts, until every run has ended.
+async fn kill_until_all_ended(
+    world: &World,
+    claimers: &mut [(usize, usize, JoinHandle<()>)],
+    rng: &mut StdRng,
+    spawn: impl Fn(usize, usize, &mut StdRng) -> JoinHandle<()>,
+) {
+    let expected = i64::try_from(TENANTS * RUNS_PER_TENANT).expect("small");
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while world.count("SELECT count(*) FROM run_ends").await < expected {
+        assert!(
+            Instant::now() < deadline,
+            "runs are left: {:?}",
+            world.count("SELECT count(*) FROM run_ends").await
+        );
+        let victim = rng.random_range(0..claimers.len());
+        claimers[victim].2.abort();
+        let (instance, number) = (claimers[victim].0, claimers[victim].1);
+        if let Err(error) =
+            std::mem::replace(&mut claimers[victim].2, spawn(instance, number, rng)).await
+        {
+            assert!(error.is_cancelled(), "{error}");
+        }
+        tokio::time::sleep(Duration::from_millis(rng.random_range(5..40))).await;
+    }
 }
 
 /// Tenant, start, end, slot.

@@ -103,13 +103,26 @@ fn terminate_sessions(url: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_step_happens_whole_or_not_at_all() {
     let _scenario = fail::FailScenario::setup();
-    let acme = tenant("acme");
     let world = Arc::new(World::new(&["acme"]).await);
+    break_claims(&world).await;
+    break_closes(&world).await;
+    break_submissions(&world).await;
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM run_ends WHERE state <> 'succeeded'")
+            .await,
+        0
+    );
+}
+
+/// Between candidates, slot and lease.
+async fn break_claims(world: &Arc<World>) {
+    let acme = tenant("acme");
     for point in ["open_background_between", "open_background_before_commit"] {
         for fault in FAULTS {
             world.submit(&acme, RunKind::BackgroundWork).await;
-            let (inner, who) = (Arc::clone(&world), acme.clone());
-            with_fault(&world, point, fault, async move {
+            let (inner, who) = (Arc::clone(world), acme.clone());
+            with_fault(world, point, fault, async move {
                 inner
                     .claim(&who, QuotaBucket::Background, 1, Some(1), 30_000)
                     .await
@@ -118,9 +131,14 @@ async fn every_step_happens_whole_or_not_at_all() {
             world.audit().await;
             // A caller that went away after the point has its lease, which nobody renews; any other left the run queued.
             world.expire_leases().await;
-            finish_all(&world).await;
+            finish_all(world).await;
         }
     }
+}
+
+/// Between lease, attempt and end.
+async fn break_closes(world: &Arc<World>) {
+    let acme = tenant("acme");
     for point in ["close_before_write", "close_before_commit"] {
         for fault in FAULTS {
             world.submit(&acme, RunKind::BackgroundWork).await;
@@ -128,8 +146,8 @@ async fn every_step_happens_whole_or_not_at_all() {
                 .claim(&acme, QuotaBucket::Background, 1, Some(1), 30_000)
                 .await
                 .remove(0);
-            let inner = Arc::clone(&world);
-            with_fault(&world, point, fault, async move {
+            let inner = Arc::clone(world);
+            with_fault(world, point, fault, async move {
                 inner
                     .store
                     .fleet()
@@ -145,26 +163,25 @@ async fn every_step_happens_whole_or_not_at_all() {
             .await;
             world.audit().await;
             world.expire_leases().await;
-            finish_all(&world).await;
+            finish_all(world).await;
         }
     }
+}
+
+/// Between run and place.
+async fn break_submissions(world: &Arc<World>) {
+    let acme = tenant("acme");
     for point in ["submit_before_place", "submit_before_commit"] {
         for fault in FAULTS {
-            let (inner, who) = (Arc::clone(&world), acme.clone());
-            with_fault(&world, point, fault, async move {
+            let (inner, who) = (Arc::clone(world), acme.clone());
+            with_fault(world, point, fault, async move {
                 inner.submit(&who, RunKind::BackgroundWork).await
             })
             .await;
             world.audit().await;
-            finish_all(&world).await;
+            finish_all(world).await;
         }
     }
-    assert_eq!(
-        world
-            .count("SELECT count(*) FROM run_ends WHERE state <> 'succeeded'")
-            .await,
-        0
-    );
 }
 
 /// Takes over what is lost and completes all that is there.

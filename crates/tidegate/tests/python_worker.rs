@@ -1,5 +1,7 @@
 //! `examples/worker.py`, a worker over bare HTTP, against a real server.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
+
 #[path = "chaos/rig.rs"]
 #[expect(
     dead_code,
@@ -23,7 +25,7 @@ use tidegate_model::{
 use tidegate_testkit::{Proc, Running, TestDb};
 
 /// The longest any wait of a test may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 struct Rig {
     world: World,

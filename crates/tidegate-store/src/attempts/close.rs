@@ -5,19 +5,20 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{
-    Fence, RunId,
+    RunId,
     api::MessageRole,
     event::EventKind,
     run::{ParkReason, RunState},
 };
-use tidegate_policy::retry::{AttemptFacts, Disposition, Report, StopReason, Verdict};
+use tidegate_policy::retry::{AttemptFacts, Disposition, Report, Verdict};
 use uuid::Uuid;
 
 use super::{
     HeldLease, LeaseKey, bucket_number,
+    locked::{Locked, lock_leases},
     turns::{EndedTurn, end_turns, lock_conversations},
 };
-use crate::{Error, Fleet, error::stored};
+use crate::{Error, Fleet};
 
 /// What is said about one attempt when it is closed.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,14 +74,6 @@ impl Closed {
 
 /// Decides what follows an attempt; the policy function with its jitter.
 pub type Decide = Arc<dyn Fn(&AttemptFacts, Report) -> Verdict + Send + Sync>;
-
-/// A lease under its lock, with the facts of its run.
-struct Locked {
-    lease: HeldLease,
-    conversation: Option<Uuid>,
-    facts: AttemptFacts,
-    stop_to_release_ms: Option<i64>,
-}
 
 impl Fleet {
     /// Closes attempts in one transaction: attempt row, end or next place, event, slot, messages, next turn.
@@ -171,105 +164,6 @@ async fn close(
     end_turns(tx, &turns, queue_max_age_ms).await?;
     fail::fail_point!("close_before_commit", |_| Err(Error::injected()));
     Ok(outcomes)
-}
-
-async fn lock_leases(
-    tx: &mut PgConnection,
-    reports: &[CloseReport],
-    closer: Closer,
-) -> Result<Vec<Locked>, Error> {
-    let buckets: Vec<i16> = reports
-        .iter()
-        .map(|r| bucket_number(r.lease.key.bucket))
-        .collect();
-    let tenants: Vec<String> = reports
-        .iter()
-        .map(|r| r.lease.key.tenant.as_str().to_owned())
-        .collect();
-    let runs: Vec<Uuid> = reports
-        .iter()
-        .map(|r| r.lease.key.run_id.as_uuid())
-        .collect();
-    let generations: Vec<i32> = reports.iter().map(|r| r.lease.fence.generation).collect();
-    let numbers: Vec<i64> = reports.iter().map(|r| r.lease.fence.number).collect();
-    let (how, grace_ms) = match closer {
-        Closer::Holder => ("holder", 0),
-        Closer::Takeover => ("takeover", 0),
-        Closer::Grace { grace_ms } => ("grace", grace_ms),
-    };
-    // What the caller saw is checked again under the lock: a run that finished or was claimed again in between is left
-    // alone (O-01).
-    let rows = sqlx::query!(
-        r#"SELECT l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation, l.fence_number,
-                  l.conversation_id, l.pool, l.stop_reason,
-                  l.spent_tokens, l.spent_ms + (extract(epoch FROM clock.now - l.started_at) * 1000)::bigint AS "spent_ms!",
-                  (extract(epoch FROM clock.now - l.stop_requested_at) * 1000)::bigint AS stop_to_release_ms,
-                  a.max_attempts, a.backoff_base_ms, a.backoff_max_ms, a.budget_ms, a.budget_tokens,
-                  coalesce(a.deadline <= clock.now, false) AS "deadline_passed!"
-           FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::integer[], $5::bigint[])
-                AS k(bucket, tenant, run_id, fence_generation, fence_number)
-           JOIN agent_runs a ON a.tenant = k.tenant AND a.run_id = k.run_id
-           JOIN run_leases l ON l.scope = a.scope AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
-            AND l.fence_generation = k.fence_generation AND l.fence_number = k.fence_number
-           CROSS JOIN cluster c
-           CROSS JOIN (SELECT clock_timestamp() AS now) clock
-           WHERE CASE $6::text
-                 WHEN 'holder' THEN l.fence_generation = c.generation AND l.lease_until > clock.now
-                 WHEN 'takeover' THEN l.fence_generation <> c.generation OR l.lease_until <= clock.now
-                 ELSE l.stop_requested_at + $7::bigint * interval '1 millisecond' <= clock.now END
-           ORDER BY l.bucket, l.tenant, l.run_id
-           FOR UPDATE OF l"#,
-        &buckets,
-        &tenants,
-        &runs,
-        &generations,
-        &numbers,
-        how,
-        grace_ms,
-    )
-    .fetch_all(tx)
-    .await?;
-    rows.into_iter()
-        .map(|row| {
-            let stop: Option<StopReason> = row
-                .stop_reason
-                .as_deref()
-                .map(|text| stored(text, "run_leases.stop_reason"))
-                .transpose()?;
-            Ok(Locked {
-                lease: HeldLease {
-                    key: LeaseKey {
-                        bucket: super::bucket_of(row.bucket)?,
-                        tenant: stored(&row.tenant, "run_leases.tenant")?,
-                        run_id: RunId::from_uuid(row.run_id),
-                        conversation_id: row
-                            .conversation_id
-                            .map(tidegate_model::ConversationId::from_uuid),
-                        pool: stored(&row.pool, "run_leases.pool")?,
-                    },
-                    fence: Fence {
-                        generation: row.fence_generation,
-                        number: row.fence_number,
-                    },
-                },
-                conversation: row.conversation_id,
-                stop_to_release_ms: row.stop_to_release_ms,
-                facts: AttemptFacts {
-                    attempt: row.attempt,
-                    max_attempts: row.max_attempts,
-                    leases_lost: row.leases_lost,
-                    spent_ms: row.spent_ms,
-                    budget_ms: row.budget_ms,
-                    spent_tokens: row.spent_tokens,
-                    budget_tokens: row.budget_tokens,
-                    deadline_passed: row.deadline_passed,
-                    stop,
-                    backoff_base_ms: row.backoff_base_ms,
-                    backoff_max_ms: row.backoff_max_ms,
-                },
-            })
-        })
-        .collect()
 }
 
 /// What one closing statement writes, as arrays.

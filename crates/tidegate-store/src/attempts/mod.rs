@@ -10,6 +10,7 @@
 
 pub mod close;
 pub mod end_queued;
+mod locked;
 pub mod open;
 pub mod renew;
 pub mod reopen;

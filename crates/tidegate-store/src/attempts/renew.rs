@@ -31,17 +31,22 @@ pub(crate) struct HeldArrays {
 }
 
 impl HeldArrays {
-    pub(crate) fn of(leases: &[HeldLease]) -> Self {
-        Self {
-            buckets: leases.iter().map(|l| bucket_number(l.key.bucket)).collect(),
-            tenants: leases
-                .iter()
-                .map(|l| l.key.tenant.as_str().to_owned())
-                .collect(),
-            runs: leases.iter().map(|l| l.key.run_id.as_uuid()).collect(),
-            generations: leases.iter().map(|l| l.fence.generation).collect(),
-            numbers: leases.iter().map(|l| l.fence.number).collect(),
+    pub(crate) fn of<'a>(leases: impl IntoIterator<Item = &'a HeldLease>) -> Self {
+        let mut arrays = Self {
+            buckets: Vec::new(),
+            tenants: Vec::new(),
+            runs: Vec::new(),
+            generations: Vec::new(),
+            numbers: Vec::new(),
+        };
+        for lease in leases {
+            arrays.buckets.push(bucket_number(lease.key.bucket));
+            arrays.tenants.push(lease.key.tenant.as_str().to_owned());
+            arrays.runs.push(lease.key.run_id.as_uuid());
+            arrays.generations.push(lease.fence.generation);
+            arrays.numbers.push(lease.fence.number);
         }
+        arrays
     }
 }
 

@@ -20,7 +20,7 @@ use tidegate_testkit::{Proc, Running, TestCluster, TestDb};
 use uuid::Uuid;
 
 /// How long a lease lasts here.
-pub const LEASE: Duration = Duration::from_millis(2_000);
+pub const LEASE: Duration = Duration::from_secs(2);
 /// 32 bytes, base64: a key for tests only.
 pub const ENC_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 /// The longest any wait of a test may take.
@@ -213,21 +213,15 @@ impl World {
 
     /// The last words of every server.
     pub fn logs(&self) -> String {
-        let tail = |text: String| {
-            text.lines()
-                .rev()
-                .take(15)
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        self.servers
-            .iter()
-            .map(|server| {
-                let mut lines = tail(server.process.output());
-                lines.reverse();
-                format!("--- {}\n{}\n", server.instance, lines.join("\n"))
-            })
-            .collect()
+        let mut all = Vec::new();
+        for server in &self.servers {
+            all.push(format!("--- {}", server.instance));
+            let output = server.process.output();
+            let lines: Vec<&str> = output.lines().collect();
+            let from = lines.len().saturating_sub(15);
+            all.extend(lines[from..].iter().map(|line| (*line).to_owned()));
+        }
+        all.join("\n")
     }
 }
 

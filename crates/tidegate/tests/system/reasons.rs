@@ -200,6 +200,14 @@ impl World {
         .await;
     }
 
+    /// The database's clock.
+    async fn now(&self) -> chrono::DateTime<chrono::Utc> {
+        sqlx::query_scalar("SELECT clock_timestamp()")
+            .fetch_one(self.db.pool())
+            .await
+            .expect("clock")
+    }
+
     /// Runs a command that a remedy names, as whoever has this key.
     async fn command(&self, key: &str, args: &[&str]) -> Value {
         let mut args = args.to_vec();
@@ -223,8 +231,15 @@ fn start(db: &TestDb, concurrency: &str, background: &str) -> Running {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn remedies_of_waiting_runs_work() {
     let world = World::new("6", "0").await;
-    let acme = world.acme_key.clone();
+    foreground_cap(&world).await;
+    busy_conversation(&world).await;
+    start_time(&world).await;
+    backoff(&world).await;
+    offered_by_nobody(&world).await;
+}
 
+async fn foreground_cap(world: &World) {
+    let acme = &world.acme_key;
     let first = world.turn("long one").await;
     let second = world.turn("long two").await;
     world.until_started(first).await;
@@ -239,19 +254,21 @@ async fn remedies_of_waiting_runs_work() {
         reason.remedy
     );
     let running = world
-        .command(&acme, &["run", "list", "--state", "running"])
+        .command(acme, &["run", "list", "--state", "running"])
         .await;
     let one = running["items"][0]["runId"]
         .as_str()
         .expect("run")
         .to_owned();
-    world.command(&acme, &["run", "cancel", &one]).await;
+    world.command(acme, &["run", "cancel", &one]).await;
     world.until_started(third).await;
-    world.command(&acme, &["run", "cancel", "--all"]).await;
+    world.command(acme, &["run", "cancel", "--all"]).await;
     for run_id in [first, second] {
         world.until_state(run_id, "ends", RunState::is_ended).await;
     }
+}
 
+async fn busy_conversation(world: &World) {
     let conversation = world.conversation().await;
     let earlier = world.say(conversation, "long").await;
     let later = world.say(conversation, "quick").await;
@@ -266,14 +283,16 @@ async fn remedies_of_waiting_runs_work() {
         reason.remedy
     );
     world
-        .command(&acme, &["run", "cancel", &earlier.to_string()])
+        .command(&world.acme_key, &["run", "cancel", &earlier.to_string()])
         .await;
     world.until_started(later).await;
+}
 
-    let at = world.acme.run(later).await.expect("run").created_at + chrono::Duration::hours(2);
+async fn start_time(world: &World) {
+    let at = world.now().await + chrono::Duration::hours(2);
     let scheduled = world
         .command(
-            &acme,
+            &world.acme_key,
             &[
                 "run",
                 "submit",
@@ -301,10 +320,12 @@ async fn remedies_of_waiting_runs_work() {
         reason.remedy
     );
     world
-        .command(&acme, &["run", "requeue", &scheduled.to_string()])
+        .command(&world.acme_key, &["run", "requeue", &scheduled.to_string()])
         .await;
     world.until_started(scheduled).await;
+}
 
+async fn backoff(world: &World) {
     let throttled = world.turn("throttled").await;
     let reason = world
         .until_waits_for(throttled, QueueReason::RetryBackoff)
@@ -317,15 +338,13 @@ async fn remedies_of_waiting_runs_work() {
         reason.remedy
     );
     world
-        .command(&acme, &["run", "requeue", &throttled.to_string()])
+        .command(&world.acme_key, &["run", "requeue", &throttled.to_string()])
         .await;
     world
         .until_state(throttled, "is tried again", |state| {
             state != RunState::Queued
         })
         .await;
-
-    offered_by_nobody(&world).await;
 }
 
 /// The remedy of `NO_ELIGIBLE_POOL`: publish and activate a descriptor, and claim with a key of that pool.

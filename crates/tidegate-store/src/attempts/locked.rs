@@ -1,0 +1,134 @@
+//! Leases under their locks, with what the policy needs to know of their runs.
+
+use sqlx::PgConnection;
+use tidegate_model::{ConversationId, Fence, RunId, run::StopReason};
+use tidegate_policy::retry::AttemptFacts;
+use uuid::Uuid;
+
+use super::{
+    HeldLease, LeaseKey, bucket_of,
+    close::{CloseReport, Closer},
+    renew::HeldArrays,
+};
+use crate::{Error, error::stored};
+
+/// A lease under its lock, with the facts of its run.
+pub(super) struct Locked {
+    pub(super) lease: HeldLease,
+    pub(super) conversation: Option<Uuid>,
+    pub(super) facts: AttemptFacts,
+    pub(super) stop_to_release_ms: Option<i64>,
+}
+
+struct Row {
+    bucket: i16,
+    tenant: String,
+    run_id: Uuid,
+    attempt: i32,
+    leases_lost: i32,
+    fence_generation: i32,
+    fence_number: i64,
+    conversation_id: Option<Uuid>,
+    pool: String,
+    stop_reason: Option<String>,
+    spent_tokens: i64,
+    spent_ms: i64,
+    stop_to_release_ms: Option<i64>,
+    max_attempts: i32,
+    backoff_base_ms: i64,
+    backoff_max_ms: i64,
+    budget_ms: Option<i64>,
+    budget_tokens: Option<i64>,
+    deadline_passed: bool,
+}
+
+impl TryFrom<Row> for Locked {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self, Error> {
+        let stop: Option<StopReason> = row
+            .stop_reason
+            .as_deref()
+            .map(|text| stored(text, "run_leases.stop_reason"))
+            .transpose()?;
+        Ok(Self {
+            lease: HeldLease {
+                key: LeaseKey {
+                    bucket: bucket_of(row.bucket)?,
+                    tenant: stored(&row.tenant, "run_leases.tenant")?,
+                    run_id: RunId::from_uuid(row.run_id),
+                    conversation_id: row.conversation_id.map(ConversationId::from_uuid),
+                    pool: stored(&row.pool, "run_leases.pool")?,
+                },
+                fence: Fence {
+                    generation: row.fence_generation,
+                    number: row.fence_number,
+                },
+            },
+            conversation: row.conversation_id,
+            stop_to_release_ms: row.stop_to_release_ms,
+            facts: AttemptFacts {
+                attempt: row.attempt,
+                max_attempts: row.max_attempts,
+                leases_lost: row.leases_lost,
+                spent_ms: row.spent_ms,
+                budget_ms: row.budget_ms,
+                spent_tokens: row.spent_tokens,
+                budget_tokens: row.budget_tokens,
+                deadline_passed: row.deadline_passed,
+                stop,
+                backoff_base_ms: row.backoff_base_ms,
+                backoff_max_ms: row.backoff_max_ms,
+            },
+        })
+    }
+}
+
+/// Locks the leases that are held as `closer` demands. What the caller saw is checked again under the lock: a run that
+/// finished or was claimed again in between is left alone (O-01).
+pub(super) async fn lock_leases(
+    tx: &mut PgConnection,
+    reports: &[CloseReport],
+    closer: Closer,
+) -> Result<Vec<Locked>, Error> {
+    let keys = HeldArrays::of(reports.iter().map(|report| &report.lease));
+    let (how, grace_ms) = match closer {
+        Closer::Holder => ("holder", 0),
+        Closer::Takeover => ("takeover", 0),
+        Closer::Grace { grace_ms } => ("grace", grace_ms),
+    };
+    sqlx::query_as!(
+        Row,
+        r#"SELECT l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation, l.fence_number,
+                  l.conversation_id, l.pool, l.stop_reason,
+                  l.spent_tokens, l.spent_ms + (extract(epoch FROM clock.now - l.started_at) * 1000)::bigint AS "spent_ms!",
+                  (extract(epoch FROM clock.now - l.stop_requested_at) * 1000)::bigint AS stop_to_release_ms,
+                  a.max_attempts, a.backoff_base_ms, a.backoff_max_ms, a.budget_ms, a.budget_tokens,
+                  coalesce(a.deadline <= clock.now, false) AS "deadline_passed!"
+           FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::integer[], $5::bigint[])
+                AS k(bucket, tenant, run_id, fence_generation, fence_number)
+           JOIN agent_runs a ON a.tenant = k.tenant AND a.run_id = k.run_id
+           JOIN run_leases l ON l.scope = a.scope AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
+            AND l.fence_generation = k.fence_generation AND l.fence_number = k.fence_number
+           CROSS JOIN cluster c
+           CROSS JOIN (SELECT clock_timestamp() AS now) clock
+           WHERE CASE $6::text
+                 WHEN 'holder' THEN l.fence_generation = c.generation AND l.lease_until > clock.now
+                 WHEN 'takeover' THEN l.fence_generation <> c.generation OR l.lease_until <= clock.now
+                 ELSE l.stop_requested_at + $7::bigint * interval '1 millisecond' <= clock.now END
+           ORDER BY l.bucket, l.tenant, l.run_id
+           FOR UPDATE OF l"#,
+        &keys.buckets,
+        &keys.tenants,
+        &keys.runs,
+        &keys.generations,
+        &keys.numbers,
+        how,
+        grace_ms,
+    )
+    .fetch_all(tx)
+    .await?
+    .into_iter()
+    .map(Locked::try_from)
+    .collect()
+}
