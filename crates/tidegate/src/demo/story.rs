@@ -90,8 +90,12 @@ async fn ask(
         if answered && (stage.real_model || seen.tools_answered > 0) {
             return Ok((run_id, seen));
         }
-        if !answered || Instant::now() >= deadline {
+        if !answered {
             return Err(missing(&format!("the turn of {tenant} ({seen:?})")));
+        }
+        if Instant::now() >= deadline {
+            return Err(missing("a tool call: the tool servers do not start")
+                .remedy("the servers' logs say why; `make setup` installs the tool servers"));
         }
         narrator.say("the tool servers are still starting; once more in a moment:");
         sleep(ASK_AGAIN).await;
