@@ -189,6 +189,19 @@ impl Store {
         })
     }
 
+    /// The same before anything is known of the schema; nothing where no migration has run yet.
+    pub async fn cluster_secrets_before_migration(&self) -> Result<Option<ClusterSecrets>, Error> {
+        let migrated =
+            sqlx::query_scalar!(r#"SELECT to_regclass('cluster') IS NOT NULL AS "migrated!""#)
+                .fetch_one(self.pool())
+                .await?;
+        if migrated {
+            self.cluster_secrets().await.map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
     /// Writes the secrets where there are none; where another instance was first, its own stay.
     pub async fn set_first_cluster_secrets(
         &self,

@@ -49,18 +49,35 @@ pub async fn open_cluster(store: &Store, keyring: &Keyring) -> Result<ClusterKey
     let (Some(check), Some(digest_key)) = (&secrets.key_check, &secrets.digest_key) else {
         return Err(SecretError::unreadable(place("digest_key")));
     };
-    let opened = keyring
-        .open(place("key_check"), check)
-        .map_err(|_| wrong(keyring, check))?;
-    if opened.expose_secret() != CHECK {
-        return Err(wrong(keyring, check));
-    }
+    prove(keyring, check)?;
     let digest_key = keyring.open(place("digest_key"), digest_key)?;
     let digest_key = digest_key
         .expose_secret()
         .try_into()
         .map_err(|_| SecretError::unreadable(place("digest_key")))?;
     Ok(ClusterKeys { digest_key })
+}
+
+/// Refuses a key that is wrong for what the database already holds, before its schema is touched (R1.1).
+pub async fn refuse_wrong_key(store: &Store, keyring: &Keyring) -> Result<(), SecretError> {
+    match store.cluster_secrets_before_migration().await? {
+        Some(ClusterSecrets {
+            key_check: Some(check),
+            ..
+        }) => prove(keyring, &check),
+        _ => Ok(()),
+    }
+}
+
+fn prove(keyring: &Keyring, check: &Sealed) -> Result<(), SecretError> {
+    let opened = keyring
+        .open(place("key_check"), check)
+        .map_err(|_| wrong(keyring, check))?;
+    if opened.expose_secret() == CHECK {
+        Ok(())
+    } else {
+        Err(wrong(keyring, check))
+    }
 }
 
 fn wrong(keyring: &Keyring, check: &Sealed) -> SecretError {

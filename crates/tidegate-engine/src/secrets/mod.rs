@@ -6,7 +6,7 @@ mod cluster;
 mod keyring;
 mod rotate;
 
-pub use cluster::{ClusterKeys, open_cluster};
+pub use cluster::{ClusterKeys, open_cluster, refuse_wrong_key};
 pub use keyring::{Keyring, Place};
 pub(crate) use rotate::row_place;
 pub use rotate::{Rotation, SecretsStatus, UnreadableRow, rotate, status};

@@ -9,6 +9,7 @@
 mod bad_input;
 mod connections;
 mod contract;
+mod database;
 mod drain;
 mod isolation;
 mod logs;

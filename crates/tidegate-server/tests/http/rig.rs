@@ -95,7 +95,8 @@ impl Rig {
         Self::over(db, store, adjust).await
     }
 
-    async fn over(db: TestDb, store: Store, adjust: impl FnOnce(&mut Settings)) -> Self {
+    /// A server whose own connections go where the caller says.
+    pub async fn over(db: TestDb, store: Store, adjust: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             ..Settings::default()

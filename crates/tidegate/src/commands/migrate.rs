@@ -45,7 +45,8 @@ impl MigrateCommand {
             None | Some(MigrateSubcommand::Run) => {
                 let by = database::operator();
                 let report =
-                    database::prepare(&store, &by, Migrations::Apply, database::PATIENCE).await?;
+                    database::prepare(&store, &by, Migrations::Apply, None, database::PATIENCE)
+                        .await?;
                 if let Some(warning) = &report.warning {
                     context.output.warn(warning);
                 }

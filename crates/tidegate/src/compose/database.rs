@@ -64,12 +64,20 @@ pub fn keyring(settings: &Settings) -> Outcome<Keyring> {
         .map_err(|error| Failure::usage(error.to_string()))
 }
 
+/// Why one try did not get through.
+enum Refused {
+    Key(SecretError),
+    Migration(MigrateError),
+}
+
 /// Reaches the database and brings it to this server's schema, or says why not: exit code 3 where it stays unreachable,
-/// 2 where it is not one that this server may serve.
+/// 2 where it is not one that this server may serve. A keyring that is not the database's is refused before its schema
+/// is touched (R1.1).
 pub async fn prepare(
     store: &Store,
     by: &str,
     migrations: Migrations,
+    keyring: Option<&Keyring>,
     patience: Duration,
 ) -> Outcome<Report> {
     let applicant = Applicant {
@@ -79,15 +87,24 @@ pub async fn prepare(
     let deadline = Instant::now() + patience;
     loop {
         let attempt = async {
+            if let Some(keyring) = keyring {
+                match secrets::refuse_wrong_key(store, keyring).await {
+                    // Whether the database answers is for the migration to say.
+                    Ok(()) | Err(SecretError::Store(_)) => {}
+                    Err(error) => return Err(Refused::Key(error)),
+                }
+            }
             match migrations {
                 Migrations::Apply => migrate::migrate(store.pool(), &applicant).await,
                 Migrations::Check => migrate::check(store.pool(), &applicant.server_version).await,
             }
+            .map_err(Refused::Migration)
         };
         let cause = match timeout(TRY, attempt).await {
             Ok(Ok(report)) => return Ok(report),
-            Ok(Err(error)) if error.is_unavailable() => chain(&error),
-            Ok(Err(error)) => return Err(refused(&error)),
+            Ok(Err(Refused::Key(error))) => return Err(secret_failure(&error)),
+            Ok(Err(Refused::Migration(error))) if error.is_unavailable() => chain(&error),
+            Ok(Err(Refused::Migration(error))) => return Err(refused(&error)),
             Err(_) => format!("no answer within {} s", TRY.as_secs()),
         };
         if Instant::now() + BETWEEN_TRIES >= deadline {

@@ -58,7 +58,8 @@ impl Server {
         let store = database::open(&settings)?;
         let instance = InstanceId::new();
         let by = format!("serve {instance}");
-        let report = database::prepare(&store, &by, migrations, database::PATIENCE).await?;
+        let report =
+            database::prepare(&store, &by, migrations, Some(&keyring), database::PATIENCE).await?;
         if let Some(warning) = &report.warning {
             tracing::warn!("{warning}");
         }

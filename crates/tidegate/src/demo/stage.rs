@@ -101,7 +101,7 @@ impl Stage {
         let settings = self.home.settings(settings);
         let store = database::open(&settings)?;
         let by = database::operator();
-        database::prepare(&store, &by, Migrations::Apply, database::PATIENCE).await?;
+        database::prepare(&store, &by, Migrations::Apply, None, database::PATIENCE).await?;
         seed::admin_key(&store, &mut self.profile).await?;
         self.profile.write(&self.home.profile_path())?;
         store.pool().close().await;

@@ -1,0 +1,179 @@
+//! Claims, takeovers, cancels and requeues over the same few tenants at once (O-31).
+
+#![expect(clippy::expect_used, reason = "tests fail loudly")]
+
+mod rig;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rig::{DAY_MS, World, decide, report_of, tenant};
+use tidegate_model::{
+    Code, ConversationId, RunId, TenantId,
+    run::{QuotaBucket, RunState, StopReason},
+};
+use tidegate_policy::retry::Report;
+use tidegate_store::attempts::close::{CloseReport, Closer};
+use tokio::task::JoinSet;
+
+/// How long the mixed load goes on.
+const LOAD: Duration = Duration::from_secs(6);
+const CLAIMERS: usize = 8;
+
+struct Load {
+    world: World,
+    tenants: Vec<TenantId>,
+    conversations: Vec<(TenantId, ConversationId)>,
+    done: AtomicBool,
+    completed: AtomicU64,
+}
+
+impl Load {
+    fn goes_on(&self) -> bool {
+        !self.done.load(Ordering::Relaxed)
+    }
+
+    /// Submits turns into few conversations, so that each waits for the ones before.
+    async fn produce(self: Arc<Self>) {
+        let mut next = 0;
+        while self.goes_on() {
+            let (tenant, conversation) = &self.conversations[next % self.conversations.len()];
+            self.world.submit_turn(tenant, *conversation).await;
+            next += 1;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    async fn claim(self: Arc<Self>, number: usize) {
+        while self.goes_on() {
+            for tenant in &self.tenants {
+                let leases = self
+                    .world
+                    .claim(tenant, QuotaBucket::Foreground, 4, Some(4), 300)
+                    .await;
+                if number == 0 {
+                    // This one loses what it takes: work for the recovery loops.
+                    continue;
+                }
+                let reports: Vec<CloseReport> = leases
+                    .iter()
+                    .map(|lease| report_of(lease, Report::Completed))
+                    .collect();
+                let fleet = self.world.store.fleet();
+                let closed = fleet
+                    .close_attempts(reports, Closer::Holder, decide(), DAY_MS)
+                    .await;
+                self.completed
+                    .fetch_add(closed.expect("close").len() as u64, Ordering::Relaxed);
+            }
+        }
+    }
+
+    async fn recover(self: Arc<Self>) {
+        while self.goes_on() {
+            let fleet = self.world.store.fleet();
+            let lost = fleet.expired_leases("main", 50).await.expect("expired");
+            let reports = lost
+                .into_iter()
+                .map(|lease| CloseReport {
+                    lease,
+                    report: Report::LeaseLost,
+                    detail: None,
+                    tokens: 0,
+                    result: None,
+                    messages: Vec::new(),
+                })
+                .collect();
+            let taken = fleet
+                .close_attempts(reports, Closer::Takeover, decide(), DAY_MS)
+                .await;
+            taken.expect("takeover");
+            fleet.wake_due("main", DAY_MS, 50).await.expect("wake");
+        }
+    }
+
+    /// Cancels everything of one tenant, queued, parked and running, and puts dead letters back.
+    async fn cancel_all(self: Arc<Self>) {
+        let mut round = 0;
+        while self.goes_on() {
+            let tenant = &self.tenants[round % self.tenants.len()];
+            let scoped = self.world.store.tenant(tenant);
+            let runs: Vec<RunId> = sqlx::query_scalar(
+                "SELECT run_id FROM agent_runs a WHERE tenant = $1
+                 AND NOT EXISTS (SELECT FROM run_ends e WHERE e.run_id = a.run_id) ORDER BY random() LIMIT 40",
+            )
+            .bind(tenant.as_str())
+            .fetch_all(self.world.db.pool())
+            .await
+            .expect("runs")
+            .into_iter()
+            .map(RunId::from_uuid)
+            .collect();
+            let ends = runs
+                .iter()
+                .map(|run| (*run, RunState::Cancelled, Code::Cancelled, None))
+                .collect();
+            scoped.end_queued(ends, DAY_MS).await.expect("cancel");
+            scoped
+                .request_stop(&runs, StopReason::Cancel)
+                .await
+                .expect("stop");
+            scoped
+                .reopen(runs, "operator".to_owned(), DAY_MS)
+                .await
+                .expect("reopen");
+            round += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// O-31: eight claimers, two recovery loops and cancels over four tenants: no deadlock, no lost run, work goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn claims_recovery_and_cancels_do_not_deadlock() {
+    let names = ["acme", "globex", "acme-2", "globex-2"];
+    let world = World::new(&names).await;
+    let tenants: Vec<TenantId> = names.iter().map(|name| tenant(name)).collect();
+    let mut conversations = Vec::new();
+    for tenant in &tenants {
+        for _ in 0..5 {
+            conversations.push((tenant.clone(), world.conversation(tenant).await));
+        }
+    }
+    let load = Arc::new(Load {
+        world,
+        tenants,
+        conversations,
+        done: AtomicBool::new(false),
+        completed: AtomicU64::new(0),
+    });
+    let mut tasks = JoinSet::new();
+    tasks.spawn(Arc::clone(&load).produce());
+    for number in 0..CLAIMERS {
+        tasks.spawn(Arc::clone(&load).claim(number));
+    }
+    for _ in 0..2 {
+        tasks.spawn(Arc::clone(&load).recover());
+        tasks.spawn(Arc::clone(&load).cancel_all());
+    }
+    tokio::time::sleep(LOAD).await;
+    load.done.store(true, Ordering::Relaxed);
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no task fails");
+    }
+    let completed = load.completed.load(Ordering::Relaxed);
+    assert!(
+        completed > 50,
+        "work goes on beside cancels: {completed} runs were completed"
+    );
+    // The counters of a session reach the view when it has been idle for a moment.
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(load.world.count(deadlocks).await, 0);
+    load.world.audit().await;
+}
