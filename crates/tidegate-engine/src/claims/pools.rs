@@ -20,10 +20,12 @@ pub(crate) struct PoolsView {
 }
 
 impl Engine {
-    /// The capabilities of a pool's active descriptor, at most a second old.
+    /// The capabilities of a pool's active descriptor, at most a second old. A pool that is not known is looked for at once:
+    /// it may just have been published.
     pub(crate) async fn pool_capabilities(&self, pool: &PoolId) -> Result<Vec<Capability>, Error> {
         let mut view = self.claims().pools.lock().await;
-        if view.read_at.is_none_or(|at| at.elapsed() >= AGE_MAX) {
+        let fresh = view.read_at.is_some_and(|at| at.elapsed() < AGE_MAX);
+        if !fresh || !view.capabilities.contains_key(pool) {
             let read_at = Instant::now();
             view.capabilities = self
                 .store()
