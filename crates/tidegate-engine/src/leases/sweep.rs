@@ -66,7 +66,6 @@ pub async fn sweep(engine: &Engine) -> Result<Swept, Error> {
     .await?;
 
     let lost = fleet.expired_leases(scope, BATCH).await?;
-    fail::fail_point!("takeover_after_read");
     swept.taken_over = close(engine, lost, Report::LeaseLost, Closer::Takeover).await?;
     metrics::counter!("tidegate_takeovers_total").increment(swept.taken_over as u64);
 
