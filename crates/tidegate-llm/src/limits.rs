@@ -29,6 +29,8 @@ pub const ERROR_BODY_MAX_BYTES: usize = 64 << 10;
 pub const ERROR_TEXT_MAX_CHARS: usize = 300;
 /// The most tool calls in one answer.
 pub const TOOL_CALLS_MAX: usize = 64;
+/// The most tokens of one direction that a provider is believed to have used for one call; above, the use is unknown.
+pub const TOKENS_MAX: u64 = 1_000_000_000;
 
 const _: () = assert!(
     IDLE_TIMEOUT.as_millis() < TOTAL_TIMEOUT.as_millis(),

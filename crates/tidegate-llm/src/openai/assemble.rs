@@ -97,8 +97,8 @@ impl Assembler {
         if let Some(model) = chunk.model.filter(|model| !model.is_empty()) {
             self.model.get_or_insert(model);
         }
-        if let Some(tokens) = chunk.usage.as_ref().and_then(wire::WireUsage::tokens) {
-            self.usage = Some(tokens);
+        if let Some(tokens) = chunk.usage.as_ref().and_then(wire::tokens) {
+            self.usage = tokens;
         }
         let mut deltas = Vec::new();
         for choice in chunk.choices {

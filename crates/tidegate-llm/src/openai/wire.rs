@@ -3,7 +3,10 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::chat::{ChatRequest, FinishReason, Message, TokenCounts, ToolChoice};
+use crate::{
+    chat::{ChatRequest, FinishReason, Message, TokenCounts, ToolChoice},
+    limits::TOKENS_MAX,
+};
 
 /// The body of a request.
 pub(super) fn request_body(request: &ChatRequest, ask_for_usage: bool) -> Value {
@@ -70,8 +73,9 @@ pub(super) struct Chunk {
     pub(super) model: Option<String>,
     #[serde(default)]
     pub(super) choices: Vec<Choice>,
+    /// Read apart, so that figures nobody can believe do not spoil a good answer.
     #[serde(default)]
-    pub(super) usage: Option<WireUsage>,
+    pub(super) usage: Option<Value>,
     #[serde(default)]
     pub(super) error: Option<Value>,
 }
@@ -142,22 +146,14 @@ pub(super) struct FunctionPiece {
     pub(super) arguments: Option<Value>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct WireUsage {
-    #[serde(default)]
-    prompt_tokens: Option<u64>,
-    #[serde(default)]
-    completion_tokens: Option<u64>,
-}
-
-impl WireUsage {
-    /// The figures, where both are there; an explicit zero is a figure (R13.7).
-    pub(super) fn tokens(&self) -> Option<TokenCounts> {
-        Some(TokenCounts {
-            input: self.prompt_tokens?,
-            output: self.completion_tokens?,
-        })
-    }
+/// The figures, where both are there; an explicit zero is a figure (R13.7). `Some(None)`: figures that are none, or too
+/// large to be believed, so that the use of the call is unknown.
+pub(super) fn tokens(usage: &Value) -> Option<Option<TokenCounts>> {
+    let figure = |name: &str| usage.get(name).filter(|figure| !figure.is_null());
+    let (input, output) = (figure("prompt_tokens")?, figure("completion_tokens")?);
+    let believed = |figure: &Value| figure.as_u64().filter(|count| *count <= TOKENS_MAX);
+    let counts = believed(input).zip(believed(output));
+    Some(counts.map(|(input, output)| TokenCounts { input, output }))
 }
 
 pub(super) fn finish_reason(text: &str) -> FinishReason {

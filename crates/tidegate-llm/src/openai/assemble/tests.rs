@@ -245,3 +245,33 @@ proptest! {
         let _ignored = assembler.end();
     }
 }
+
+/// Figures that cannot be are no figures: the answer stands, and its use is unknown.
+#[test]
+fn figures_that_cannot_be_believed_are_unknown_and_spoil_nothing() {
+    let usage = |input: Value, output: Value| json!({ "choices": [], "usage": { "prompt_tokens": input, "completion_tokens": output } });
+    let counted = json!({ "choices": [], "usage": { "prompt_tokens": 3, "completion_tokens": 1 } });
+    for absurd in [
+        usage(
+            1_000_000_000_000_000_000_u64.into(),
+            9_000_000_000_000_000_000_u64.into(),
+        ),
+        usage(3.into(), 1_000_000_001.into()),
+        usage(1e30.into(), 1.into()),
+        usage((-1).into(), 1.into()),
+        usage(1.into(), "many".into()),
+    ] {
+        let name = absurd.to_string();
+        let deltas = read(&[
+            said(json!({ "content": "Hello" })),
+            counted.clone(),
+            done("stop"),
+            absurd,
+        ])
+        .expect("a good answer");
+        assert!(
+            matches!(&deltas[..], [Delta::Text(_), Delta::Finished(finish)] if finish.usage == Usage::Unknown),
+            "{name}: {deltas:?}"
+        );
+    }
+}
