@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::{
     endpoints,
-    middleware::{access_log, gate, panics, request_id},
+    middleware::{access_log, gate, panics, request_id, rest_of_body},
     problem::Failure,
     routes::ROUTES,
     shutdown::Shutdown,
@@ -48,6 +48,7 @@ pub fn router(state: AppState) -> Router {
             access_log::record,
         ))
         .layer(middleware::from_fn(request_id::assign))
+        .layer(middleware::from_fn(rest_of_body::discard))
         .with_state(state)
 }
 

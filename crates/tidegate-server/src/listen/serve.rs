@@ -14,7 +14,9 @@ use tidegate_engine::Engine;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use super::tls::{self, TlsError};
-use crate::{app, endpoints::probes, metrics, shutdown::Shutdown, state::AppState};
+use crate::{
+    app, endpoints::probes, metrics, middleware::rest_of_body, shutdown::Shutdown, state::AppState,
+};
 
 /// A new connection must bring its first request's head within this time.
 const FIRST_HEAD_TIMEOUT: Duration = Duration::from_secs(15);
@@ -189,5 +191,6 @@ fn operator_router(state: AppState) -> Router {
         .route("/metrics", routing::get(probes::metrics::metrics))
         .route("/livez", routing::get(probes::livez::livez))
         .route("/readyz", routing::get(probes::readyz::readyz))
+        .layer(axum::middleware::from_fn(rest_of_body::discard))
         .with_state(state)
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tidegate_model::principal::Role;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -106,4 +107,39 @@ async fn what_is_no_http_is_refused_and_changes_nothing() {
     )
     .await;
     assert!(fine.starts_with("HTTP/1.1 200"), "{fine}");
+}
+
+/// A client that writes all of its body before it reads gets the answer, on every route, and no broken pipe.
+#[tokio::test]
+async fn a_body_that_is_too_large_is_read_before_it_is_refused() {
+    let rig = Rig::new().await;
+    let worker = rig.key(Role::Worker, "", "default").await;
+    let body = vec![b'x'; 3 << 20];
+    let cases = [
+        ("POST /v1/worker/renew", worker.as_str(), "413"),
+        ("POST /v1/worker/claim", worker.as_str(), "413"),
+        ("POST /v1/worker/renew", "tg_wrong", "401"),
+        ("POST /v1/nowhere", worker.as_str(), "404"),
+        ("PUT /livez", worker.as_str(), "405"),
+    ];
+    for (n, (route, key, status)) in cases.into_iter().cycle().take(20).enumerate() {
+        let framing = if n % 2 == 0 {
+            format!("content-length: {}\r\n\r\n", body.len())
+        } else {
+            format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n", body.len())
+        };
+        let head = format!(
+            "{route} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {key}\r\n\
+             content-type: application/json\r\n{framing}"
+        );
+        let mut socket = TcpStream::connect(rig.address).await.unwrap();
+        let end: &[u8] = if n % 2 == 0 { b"" } else { b"\r\n0\r\n\r\n" };
+        for part in [head.as_bytes(), &body, end] {
+            let written = socket.write_all(part).await;
+            assert!(written.is_ok(), "{n} {route}: {written:?}");
+        }
+        let answer = read(socket).await;
+        let expected = format!("HTTP/1.1 {status}");
+        assert!(answer.starts_with(&expected), "{n} {route}: {answer:?}");
+    }
 }
