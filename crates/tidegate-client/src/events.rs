@@ -1,6 +1,12 @@
 //! A run's events as a stream that resumes by itself (R4.6).
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use eventsource_stream::{Event, EventStreamError, Eventsource};
 use futures::{Stream, StreamExt, stream::BoxStream};
@@ -12,20 +18,30 @@ use crate::{Client, Error, Result, request::Call, retry::Next};
 
 type Frames = BoxStream<'static, std::result::Result<Event, EventStreamError<String>>>;
 
+/// An open connection.
+struct Open {
+    frames: Frames,
+    /// What was read so far ends with a whole event; not so where a comment says that the server cut the stream.
+    whole: Arc<AtomicBool>,
+}
+
 /// The events of one run, in order and without a gap, until the run has ended.
 ///
+/// A dead letter that is put back goes on after its `run.ended`; the server's stream says which end is the last one.
 /// A connection that breaks off is opened again after the last event that was seen. The overall deadline of the client
 /// counts the time without any event *while the server cannot be reached*; a quiet run is waited for as long as it lives.
 pub struct RunEvents {
     client: Client,
     run_id: RunId,
     last_seq: i64,
-    frames: Option<Frames>,
+    open: Option<Open>,
     /// Events seen on the open connection.
     seen_here: u64,
     failing: Option<(Instant, u32)>,
     /// The run had ended before the open connection was opened.
     ended_before: bool,
+    /// The last event that was given out is `run.ended`.
+    ended: bool,
     over: bool,
 }
 
@@ -45,10 +61,11 @@ impl Client {
             client: self.clone(),
             run_id,
             last_seq: after_seq,
-            frames: None,
+            open: None,
             seen_here: 0,
             failing: None,
             ended_before: false,
+            ended: false,
             over: false,
         }
     }
@@ -67,16 +84,15 @@ impl RunEvents {
                 return None;
             }
             match self.step().await {
-                Ok(Some(event)) => {
-                    self.over = event.kind == EventKind::RunEnded;
-                    return Some(Ok(event));
-                }
+                Ok(Some(event)) => return Some(Ok(event)),
                 Ok(None) => {}
                 Err(error) => {
-                    self.frames = None;
+                    self.open = None;
+                    let broken = matches!(error, Error::BadAnswer { .. });
                     if let Err(error) = self.wait_after(error).await {
                         self.over = true;
-                        return Some(Err(error));
+                        // The end is known; only whether the run was put back since cannot be asked.
+                        return (broken || !self.ended).then_some(Err(error));
                     }
                 }
             }
@@ -91,14 +107,14 @@ impl RunEvents {
     }
 
     async fn step(&mut self) -> Result<Option<RunEvent>> {
-        if self.frames.is_none() {
-            self.frames = Some(connect(&self.client, self.run_id, self.last_seq).await?);
+        if self.open.is_none() {
+            self.open = Some(connect(&self.client, self.run_id, self.last_seq).await?);
             self.seen_here = 0;
         }
-        let Some(frames) = &mut self.frames else {
+        let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        match frames.next().await {
+        match open.frames.next().await {
             Some(Ok(frame)) => self.read(&frame),
             Some(Err(error)) => Err(self.client.transport(describe(&error))),
             None => self.closed().await,
@@ -123,13 +139,20 @@ impl RunEvents {
         }
         self.last_seq = event.seq;
         self.seen_here += 1;
+        self.ended = event.kind == EventKind::RunEnded;
+        self.ended_before = false;
         self.failing = None;
         Ok(Some(event))
     }
 
-    /// A server that drains ends its streams, and one whose run has nothing more to say does too.
+    /// A server that drains ends its streams, and one whose run has nothing more to say does too; the latter says nothing
+    /// after `run.ended`.
     async fn closed(&mut self) -> Result<Option<RunEvent>> {
-        self.frames = None;
+        let open = self.open.take();
+        if self.ended && open.is_some_and(|open| open.whole.load(Ordering::Relaxed)) {
+            self.over = true;
+            return Ok(None);
+        }
         if self.seen_here > 0 {
             return Ok(None);
         }
@@ -174,7 +197,7 @@ impl RunEvents {
 }
 
 /// Opens the stream after event `last_seq`.
-async fn connect(client: &Client, run_id: RunId, last_seq: i64) -> Result<Frames> {
+async fn connect(client: &Client, run_id: RunId, last_seq: i64) -> Result<Open> {
     let mut headers = HeaderMap::new();
     headers.insert(
         header::ACCEPT,
@@ -190,7 +213,45 @@ async fn connect(client: &Client, run_id: RunId, last_seq: i64) -> Result<Frames
     let idle = client.shared.stream_idle_timeout;
     let bytes = Box::pin(response.bytes_stream());
     let watched = futures::stream::unfold(Some(bytes), move |bytes| next_chunk(bytes, idle));
-    Ok(watched.eventsource().boxed())
+    let whole = Arc::new(AtomicBool::new(false));
+    let (mut lines, seen) = (Lines::default(), Arc::clone(&whole));
+    let watched = watched.inspect(move |chunk| {
+        if let Ok(bytes) = chunk {
+            lines.read(bytes);
+            seen.store(lines.whole, Ordering::Relaxed);
+        }
+    });
+    let frames = watched.eventsource().boxed();
+    Ok(Open { frames, whole })
+}
+
+/// What the parser of events does not tell: whether the last thing that was read is a whole event, not a comment.
+#[derive(Debug, Default)]
+struct Lines {
+    within: bool,
+    comment: bool,
+    whole: bool,
+}
+
+impl Lines {
+    fn read(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            match byte {
+                b'\n' | b'\r' => {
+                    if !self.within {
+                        self.whole = !self.comment;
+                    }
+                    self.within = false;
+                }
+                _ if self.within => {}
+                first => {
+                    self.within = true;
+                    self.comment = *first == b':';
+                    self.whole = false;
+                }
+            }
+        }
+    }
 }
 
 type Chunk = std::result::Result<bytes::Bytes, String>;

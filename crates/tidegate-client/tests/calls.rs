@@ -355,6 +355,30 @@ async fn a_stream_resumes_without_a_gap() {
     assert_eq!(resumed, ["2", "2", "3"]);
 }
 
+/// R4.6: a dead letter that was put back goes on after `run.ended`, on the same connection and after a drain.
+#[tokio::test]
+async fn a_stream_goes_on_where_the_run_does() {
+    let drained = ": the server is draining; resume with Last-Event-ID 3\n\n".to_owned();
+    let server = Scripted::start([
+        Step::Stream(
+            vec![
+                frame(1, EventKind::RunEnded),
+                frame(2, EventKind::RunRequeued),
+                frame(3, EventKind::RunEnded),
+                drained,
+            ],
+            true,
+        ),
+        Step::Stream(vec![frame(4, EventKind::RunRequeued)], true),
+        Step::Stream(vec![frame(5, EventKind::RunEnded)], true),
+    ])
+    .await;
+    let events = server.client().run_events(RunId::new(), 0).into_stream();
+    let seqs: Vec<_> = events.map(|event| event.unwrap().seq).collect().await;
+    assert_eq!(seqs, [1, 2, 3, 4, 5]);
+    assert_eq!(server.seen().len(), 3, "a clean end is believed");
+}
+
 #[tokio::test]
 async fn a_silent_stream_is_opened_again() {
     let server = Scripted::start([

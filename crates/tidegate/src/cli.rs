@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use tidegate_engine::settings::{self, Loaded, Sources};
@@ -27,6 +27,13 @@ pub struct Cli {
     configuration: Configuration,
     #[command(subcommand)]
     command: Command,
+}
+
+/// Whether a command line that cannot be read asks for JSON; what stands after `--` is not ours.
+pub fn asks_for_json(args: impl IntoIterator<Item = OsString>) -> bool {
+    args.into_iter()
+        .take_while(|arg| arg != "--")
+        .any(|arg| arg == "--json")
 }
 
 /// Flags of every command that reads settings.

@@ -86,6 +86,25 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+impl From<&clap::Error> for Failure {
+    fn from(error: &clap::Error) -> Self {
+        use clap::error::ErrorKind;
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return Self::usage("a command is missing").remedy("`--help` lists the commands");
+        }
+        // A paragraph says what is wrong, the others give tips and the usage.
+        let text = error.to_string();
+        let mut parts = text.split("\n\n").map(|part| {
+            let words: Vec<&str> = part.split_whitespace().collect();
+            words.join(" ")
+        });
+        let message = parts.next().unwrap_or_default();
+        let message = message.strip_prefix("error: ").unwrap_or(&message);
+        let rest: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
+        Self::usage(message).remedy(rest.join("; "))
+    }
+}
+
 impl From<SettingsError> for Failure {
     fn from(error: SettingsError) -> Self {
         Self {

@@ -32,7 +32,14 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and the version are answers.
+        Err(error) if error.use_stderr() && cli::asks_for_json(std::env::args_os()) => {
+            return Output::new(true).failure(&Failure::from(&error)).into();
+        }
+        Err(error) => error.exit(),
+    };
     let output = Output::new(cli.json);
     let exit = match run(cli, output) {
         Ok(exit) => exit,

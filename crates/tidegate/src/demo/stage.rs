@@ -50,7 +50,11 @@ impl Stage {
     ) -> Outcome<Self> {
         // Never the directory of `tidegate dev` itself: this one is thrown away.
         let dir = match &settings.data_dir {
-            Some(_) => Home::directory(settings, "demo")?.join("demo"),
+            Some(_) => {
+                let given = Home::directory(settings, "demo")?;
+                Home::claim(&given)?;
+                given.join("demo")
+            }
             None => Home::directory(settings, "demo")?,
         };
         let home = Home::open(dir, settings, true).await?;

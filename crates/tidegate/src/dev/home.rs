@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
 use tidegate_embedded::{Cluster, EmbeddedError, Options, default_data_dir};
-use tidegate_engine::{secrets::Keyring, settings::Settings};
+use tidegate_engine::{
+    secrets::{Keyring, SecretError},
+    settings::Settings,
+};
 
 use crate::{
     exit::Exit,
@@ -13,6 +16,8 @@ use crate::{
     profile::{self, write_private},
 };
 
+/// Tells a directory that was made here from one that happens to have the same names in it.
+const MARKER: &str = "tidegate-data";
 /// The database's name in the cluster.
 const DATABASE: &str = "tidegate";
 
@@ -34,16 +39,40 @@ impl Home {
         }
     }
 
-    /// Starts the database, making it first where there is none; `fresh` throws away what is there.
-    pub async fn open(dir: PathBuf, settings: &Settings, fresh: bool) -> Outcome<Self> {
-        std::fs::create_dir_all(&dir).map_err(|error| {
+    /// Makes a directory ours. One that holds something else is refused, for `key` and `profile.toml` are common names.
+    pub fn claim(dir: &Path) -> Outcome<()> {
+        let failed = |error: std::io::Error| {
             Failure::caused(
                 Exit::Usage,
                 format!("cannot make the data directory {}", dir.display()),
                 &error,
             )
             .remedy("give another with --data-dir")
-        })?;
+        };
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let marker = dir.join(MARKER);
+        if marker.is_file() {
+            return Ok(());
+        }
+        // Releases before the marker left their database only.
+        let ours = dir.join("postgres/tidegate-cluster.json").is_file();
+        // The marker itself: somebody else may have made it just now.
+        let foreign = std::fs::read_dir(dir)
+            .map_err(failed)?
+            .any(|entry| entry.is_ok_and(|entry| entry.file_name() != MARKER));
+        if foreign && !ours {
+            return Err(Failure::usage(format!(
+                "{} is not empty and was not made by Tidegate",
+                dir.display()
+            ))
+            .remedy("give an empty or new directory with --data-dir"));
+        }
+        std::fs::write(&marker, "The data of `tidegate dev` or `tidegate demo`.\n").map_err(failed)
+    }
+
+    /// Starts the database, making it first where there is none; `fresh` throws away what is there.
+    pub async fn open(dir: PathBuf, settings: &Settings, fresh: bool) -> Outcome<Self> {
+        Self::claim(&dir)?;
         let mut options = Options::new(dir.join("postgres"));
         options.fresh = fresh;
         options.bin_dir.clone_from(&settings.pg_bin);
@@ -114,7 +143,11 @@ impl Home {
 /// The key of the directory, made where there is none.
 fn keep_key(path: &Path) -> Outcome<SecretString> {
     match std::fs::read_to_string(path) {
-        Ok(text) => Ok(text.trim().into()),
+        Ok(text) => {
+            let key = SecretString::from(text.trim());
+            Keyring::new(&key, None).map_err(|error| malformed_key(path, &error))?;
+            Ok(key)
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let (_, key) =
                 Keyring::generate().map_err(|error| Failure::failed(error.to_string()))?;
@@ -127,6 +160,14 @@ fn keep_key(path: &Path) -> Outcome<SecretString> {
             &error,
         )),
     }
+}
+
+/// The keyring speaks of the variable; here the text comes from a file.
+fn malformed_key(path: &Path, error: &SecretError) -> Failure {
+    let file = path.display().to_string();
+    Failure::usage(error.to_string().replace("CONFIG_ENC_KEY", &file)).remedy(format!(
+        "put the file {file} back, or start over with `--fresh`"
+    ))
 }
 
 fn remove(path: &Path) -> Outcome<()> {

@@ -113,6 +113,27 @@ async fn completions_are_written_for_each_shell() {
         .failed_with(2);
 }
 
+/// R22.2: a command line that cannot be read is a failure like others.
+#[tokio::test]
+async fn a_wrong_command_line_is_answered_in_json() {
+    let wrong: [(&[&str], &str); 4] = [
+        (&["--json", "run", "get"], "<RUN_ID>"),
+        (&["--json", "bogus"], "bogus"),
+        (&["run", "list", "--json", "--state", "foo"], "--state"),
+        (&["--json", "run"], "a command is missing"),
+    ];
+    for (args, word) in wrong {
+        let ended = run(Proc::tidegate(args)).await.failed_with(2);
+        let said: Value = serde_json::from_str(&ended.stderr).expect("one JSON document");
+        let message = said["error"]["messages"][0].as_str().expect("a message");
+        assert!(message.contains(word), "{said}");
+        assert!(said["error"]["remedy"].is_string(), "{said}");
+    }
+    let plain = ["tool", "set", "t", "--bogus", "--", "--json"];
+    let ended = run(Proc::tidegate(&plain)).await.failed_with(2);
+    assert!(ended.stderr.starts_with("error: "), "{}", ended.stderr);
+}
+
 /// R22.2: the exit codes stand in the help.
 #[tokio::test]
 async fn help_lists_commands_and_exit_codes() {

@@ -148,6 +148,42 @@ async fn a_directory_in_use_is_refused() {
     stop(running).await;
 }
 
+/// R1.2: what somebody else keeps in a directory stays as it is, with `--fresh` too.
+#[tokio::test]
+async fn a_directory_of_somebody_else_is_refused() {
+    let dev = Dev::new("dev-foreign");
+    let key = dev.dir.join("key");
+    std::fs::write(&key, "mine").expect("write");
+    let demo = Proc::tidegate(&["demo", "--once", "--json"]).env("TIDEGATE_DATA_DIR", &dev.dir);
+    for proc in [dev.command(&["--fresh"]), dev.command(&["--once"]), demo] {
+        let ended = run(proc).await.failed_with(2);
+        let named = dev.dir.display().to_string();
+        assert!(
+            ended.stderr.contains(&named) && ended.stderr.contains("--data-dir"),
+            "{}",
+            ended.stderr
+        );
+    }
+    assert_eq!(std::fs::read_to_string(&key).expect("it is there"), "mine");
+    assert_eq!(std::fs::read_dir(&dev.dir).expect("a list").count(), 1);
+}
+
+/// R1.2: the key is in a file here, so that the file is named where it holds no key.
+#[tokio::test]
+async fn a_malformed_key_is_named_by_its_file() {
+    let dev = Dev::new("dev-key");
+    run(dev.command(&["--once", "--no-seed"])).await.succeeded();
+    let key = dev.dir.join("key");
+    std::fs::write(&key, "no key").expect("write");
+    let ended = run(dev.command(&["--once"])).await.failed_with(2);
+    let named = key.display().to_string();
+    assert!(
+        ended.stderr.contains(&named) && !ended.stderr.contains("CONFIG_ENC_KEY"),
+        "{}",
+        ended.stderr
+    );
+}
+
 /// R1.2: as root (whose PostgreSQL runs under another account) and as an ordinary user.
 #[tokio::test]
 async fn an_ordinary_user_needs_no_root() {

@@ -9,7 +9,8 @@ use crate::{events::Printer, exit::Exit, failure::Outcome, output::Output};
 pub async fn follow(output: Output, client: &Client, run_id: RunId, after: i64) -> Outcome {
     let mut events = client.run_events(run_id, after);
     let mut printer = Printer::new(output);
-    let mut succeeded = false;
+    // Of the last end; none where the run went on after it, or ended before what was asked for.
+    let mut succeeded = None;
     loop {
         let next = tokio::select! {
             next = events.next() => next,
@@ -24,12 +25,20 @@ pub async fn follow(output: Output, client: &Client, run_id: RunId, after: i64) 
         };
         let Some(event) = next else { break };
         let event = event?;
-        if event.kind == EventKind::RunEnded {
-            succeeded = event.body["state"] == RunState::Succeeded.as_str();
+        match event.kind {
+            EventKind::RunEnded => {
+                succeeded = Some(event.body["state"] == RunState::Succeeded.as_str());
+            }
+            EventKind::RunRequeued => succeeded = None,
+            _ => {}
         }
         printer.event(&event);
     }
     printer.close();
+    let succeeded = match succeeded {
+        Some(succeeded) => succeeded,
+        None => client.run(run_id).await?.state == RunState::Succeeded,
+    };
     Ok(if succeeded {
         Exit::Success
     } else {
