@@ -16,7 +16,7 @@ use tidegate_model::{
     limits::{REQUEST_MAX_BYTES, RESULT_MAX_BYTES},
 };
 
-use super::nul;
+use super::{nul, words};
 use crate::problem::Failure;
 
 /// A client that sends its body more slowly than this is not served.
@@ -134,8 +134,11 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     nul::refuse(bytes)?;
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let path = error.path().to_string();
-        json_failure(&path, error.inner())
+        // A text that is no JSON has no fields, so that none of them can be unknown.
+        match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
+            Err(broken) if error.inner().is_data() => json_failure("$", &broken),
+            _ => json_failure(&error.path().to_string(), error.inner()),
+        }
     })?;
     json.end().map_err(|error| json_failure("$", &error))?;
     Ok(value)
@@ -144,21 +147,22 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
 fn json_failure(path: &str, error: &serde_json::Error) -> Failure {
     let text = error.to_string();
     // serde_json appends the position; the path says it better, except where the text is no JSON at all.
-    let (what, position) = text.split_once(" at line ").unwrap_or((&text, ""));
+    let (what, position) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
     if let Some(rest) = what.strip_prefix("unknown field `") {
         let (name, known) = rest.split_once('`').unwrap_or((rest, ""));
         let known = known.trim_start_matches(", ").replace('`', "");
+        let shown = words::short(name);
         let detail = if known.is_empty() || known.starts_with("there are no") {
-            format!("the field {name:?} is not known here; this takes no fields")
+            format!("the field {shown:?} is not known here; this takes no fields")
         } else {
-            format!("the field {name:?} is not known here; {known}")
+            format!("the field {shown:?} is not known here; {known}")
         };
         return Problem::new(Code::UnknownField, detail)
             .with_field(join(path, name))
             .into();
     }
     let detail = if error.is_data() {
-        what.to_owned()
+        words::plain(what)
     } else {
         format!("not valid JSON: {what} (line {position})")
     };
@@ -276,6 +280,13 @@ mod tests {
         let json = r#"{"leases":[{"runId":"run_1","fence":"1.1"}]}"#;
         let problem = parse::<RenewRequest>(json.as_bytes()).expect_err("bad id");
         assert_eq!(problem.problem().field.as_deref(), Some("leases[0].runId"));
+    }
+
+    #[test]
+    fn what_is_no_json_holds_no_unknown_field() {
+        for json in [r#"{"a":"#, r#"{"a":1"#, r#"{"a":1,]"#] {
+            assert_eq!(failure(json), (Code::InvalidArgument, "$".to_owned()));
+        }
     }
 
     #[test]

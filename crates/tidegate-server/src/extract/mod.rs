@@ -9,6 +9,7 @@ mod media;
 mod nul;
 mod path;
 mod query;
+mod words;
 
 pub use body::{JsonBody, LargeBody, NoBody};
 pub use caller::Caller;

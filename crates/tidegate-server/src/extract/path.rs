@@ -6,6 +6,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 use tidegate_model::Code;
 
+use super::words;
 use crate::problem::Failure;
 
 /// The parameters of a path, in their order, each read as its id.
@@ -26,7 +27,7 @@ where
         return Err(Failure::new(Code::Internal, "the route lacks a parameter"));
     };
     text.parse()
-        .map_err(|error: T::Err| Failure::invalid(*name, error.to_string()))
+        .map_err(|error: T::Err| Failure::invalid(*name, words::plain(&error.to_string())))
 }
 
 macro_rules! single {

@@ -5,6 +5,7 @@ use http::request::Parts;
 use serde::de::DeserializeOwned;
 use tidegate_model::{Code, api::Problem};
 
+use super::words;
 use crate::problem::Failure;
 
 /// The query, read into `T`; a problem names the parameter.
@@ -42,13 +43,13 @@ fn failure(path: &str, what: &str) -> Failure {
         let known = known.trim_start_matches(", ").replace('`', "");
         return Problem::new(
             Code::UnknownField,
-            format!("no parameter {name:?}; {known}"),
+            format!("no parameter {:?}; {known}", words::short(name)),
         )
         .with_field(name)
         .into();
     }
     let field = if path == "." { "query" } else { path };
-    Failure::invalid(field, what)
+    Failure::invalid(field, words::plain(what))
 }
 
 #[cfg(test)]
