@@ -85,7 +85,8 @@ impl Error {
             }
             Self::Store(error) if error.is_unavailable() => Problem::new(
                 Code::DatabaseUnavailable,
-                "the database cannot be reached or does not accept writes; nothing was changed; try again",
+                "the database cannot be reached or does not accept writes; send the request again with the same \
+                 Idempotency-Key, which does nothing twice",
             )
             .with_retry_after_ms(1_000),
             Self::Store(_) | Self::Internal { .. } => Problem::new(

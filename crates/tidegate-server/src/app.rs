@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::{
     endpoints,
-    middleware::{access_log, gate, panics, request_id, rest_of_body},
+    middleware::{access_log, deadline, gate, panics, request_id, rest_of_body},
     problem::Failure,
     routes::ROUTES,
     shutdown::Shutdown,
@@ -37,6 +37,7 @@ pub fn router(state: AppState) -> Router {
     let absent = move |method: Method, uri: Uri| async move { not_found(&method, &uri, roles) };
     routes
         .route_layer(middleware::from_fn_with_state(state.clone(), gate::check))
+        .route_layer(middleware::from_fn(deadline::bound))
         .fallback(absent)
         .layer(CatchPanicLayer::custom(panics::answer))
         .layer(middleware::from_fn_with_state(

@@ -80,6 +80,10 @@ const COUNTERS: &[(&str, &str)] = &[
         "tidegate_hints_failed_total",
         "Hints of new work that were not sent; the others poll.",
     ),
+    (
+        "tidegate_http_deadlines_total",
+        "Requests that were not answered in time.",
+    ),
     ("tidegate_http_panics_total", "Handlers that panicked."),
     (
         "tidegate_http_requests_total",

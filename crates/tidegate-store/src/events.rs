@@ -15,6 +15,11 @@ pub enum Appended {
     Written,
     /// The fence is not that of an open lease.
     LeaseLost,
+    /// An event of this number was written before with another content.
+    Differs {
+        /// Its number.
+        seq: i64,
+    },
     /// The first number is not the next one; this one is.
     Gap {
         /// The number that comes next.
@@ -48,14 +53,20 @@ impl Fleet {
                 SELECT h.tenant, h.run_id, (SELECT max(e.seq) FROM run_events e
                     WHERE e.tenant = h.tenant AND e.run_id = h.run_id) AS seq
                 FROM held h
+            ), differs AS MATERIALIZED (
+                SELECT min(e.seq) AS seq
+                FROM held h CROSS JOIN unnest($8::text[], $9::jsonb[]) WITH ORDINALITY AS g(kind, body, ord)
+                JOIN run_events e ON e.tenant = h.tenant AND e.run_id = h.run_id AND e.seq = $7::bigint + g.ord - 1
+                WHERE e.kind <> g.kind OR e.body <> g.body
             ), written AS (
                 INSERT INTO run_events (tenant, run_id, seq, kind, body)
                 SELECT l.tenant, l.run_id, $7::bigint + g.ord - 1, g.kind, g.body
                 FROM last l, unnest($8::text[], $9::jsonb[]) WITH ORDINALITY AS g(kind, body, ord)
-                WHERE l.seq >= $7::bigint - 1
+                WHERE l.seq >= $7::bigint - 1 AND (SELECT seq FROM differs) IS NULL
                 ON CONFLICT (tenant, run_id, seq) DO NOTHING
             )
-            SELECT (SELECT count(*) FROM held) AS "held!", (SELECT seq FROM last) AS last"#,
+            SELECT (SELECT count(*) FROM held) AS "held!", (SELECT seq FROM last) AS last,
+                   (SELECT seq FROM differs) AS differs"#,
             scope,
             bucket_number(lease.key.bucket),
             lease.key.tenant.as_str(),
@@ -68,6 +79,9 @@ impl Fleet {
         )
         .fetch_one(self.pool())
         .await?;
+        if let Some(seq) = row.differs {
+            return Ok(Appended::Differs { seq });
+        }
         Ok(match row.last {
             _ if row.held == 0 => Appended::LeaseLost,
             Some(last) if last >= first - 1 => Appended::Written,

@@ -61,6 +61,15 @@ pub enum InsertKey {
     AlreadyExpired,
 }
 
+/// What came of revoking a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RevokeKey {
+    /// It is revoked, now or before.
+    Revoked(Box<KeyView>),
+    /// It is the last key that can administer the platform, and stays.
+    LastOperator,
+}
+
 struct KeyRow {
     key_id: Uuid,
     role: String,
@@ -226,7 +235,7 @@ impl Store {
         &self,
         key: KeyId,
         author: &Author,
-    ) -> Result<Option<Written<KeyView>>, Error> {
+    ) -> Result<Option<Written<RevokeKey>>, Error> {
         revoke(self, key, None, author).await
     }
 
@@ -270,7 +279,7 @@ impl TenantStore {
         &self,
         key: KeyId,
         author: &Author,
-    ) -> Result<Option<Written<KeyView>>, Error> {
+    ) -> Result<Option<Written<RevokeKey>>, Error> {
         revoke(self.store(), key, Some(self.tenant().clone()), author).await
     }
 }
@@ -340,7 +349,7 @@ async fn revoke(
     key: KeyId,
     tenant: Option<TenantId>,
     author: &Author,
-) -> Result<Option<Written<KeyView>>, Error> {
+) -> Result<Option<Written<RevokeKey>>, Error> {
     let author = author.clone();
     store
         .transaction("key.revoke", move |tx| {
@@ -355,7 +364,7 @@ async fn revoke_in(
     key: KeyId,
     tenant: Option<&TenantId>,
     author: &Author,
-) -> Result<Option<Written<KeyView>>, Error> {
+) -> Result<Option<Written<RevokeKey>>, Error> {
     let row = sqlx::query_as!(
         KeyRow,
         "SELECT key_id, role, tenant, pool_id, user_name, scopes, name, created_at, expires_at, revoked_at,
@@ -370,7 +379,11 @@ async fn revoke_in(
         return Ok(None);
     };
     if before.revoked_at.is_some() {
-        return Ok(Some(Written::unchanged(before)));
+        let before = Box::new(before);
+        return Ok(Some(Written::unchanged(RevokeKey::Revoked(before))));
+    }
+    if before.role == Role::SuperAdmin && !another_operator(tx, key).await? {
+        return Ok(Some(Written::unchanged(RevokeKey::LastOperator)));
     }
     let revoked_at = sqlx::query_scalar!(
         r#"UPDATE api_keys SET revoked_at = clock_timestamp() WHERE key_id = $1 RETURNING revoked_at AS "at!""#,
@@ -396,7 +409,19 @@ async fn revoke_in(
     )
     .await?;
     Ok(Some(Written {
-        value: after,
+        value: RevokeKey::Revoked(Box::new(after)),
         revision: Some(revision),
     }))
+}
+
+/// Whether another key can administer the platform. All of them are locked, so that two cannot revoke each other.
+async fn another_operator(tx: &mut PgConnection, key: KeyId) -> Result<bool, Error> {
+    let live = sqlx::query_scalar!(
+        "SELECT key_id FROM api_keys
+         WHERE role = 'super_admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
+         ORDER BY key_id FOR UPDATE"
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(live.into_iter().any(|other| other != key.as_uuid()))
 }

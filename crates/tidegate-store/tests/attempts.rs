@@ -642,6 +642,13 @@ async fn events_have_no_gap_and_no_double() {
             next: lease.next_seq + 3
         }
     );
+    assert_eq!(
+        append(lease.next_seq, vec![note(7)]).await,
+        Appended::Differs {
+            seq: lease.next_seq
+        },
+        "another content under the same number"
+    );
     world.close(&lease, Report::Completed, Closer::Holder).await;
     world.audit().await;
 }

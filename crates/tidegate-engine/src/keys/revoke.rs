@@ -1,6 +1,7 @@
 //! Revoking a key: in force here with the commit, elsewhere within the config bus's delay (R2.1, R17).
 
-use tidegate_model::{ConfigKind, KeyId, api::KeyView, principal::Role};
+use tidegate_model::{Code, ConfigKind, KeyId, api::KeyView, principal::Role};
+use tidegate_store::keys::RevokeKey;
 
 use crate::{Engine, Error, Principal};
 
@@ -15,5 +16,11 @@ pub async fn revoke(engine: &Engine, principal: &Principal, key: KeyId) -> Resul
         tenant.revoke_key(key, &author).await?
     };
     let written = written.ok_or_else(|| Error::not_found("key"))?;
-    Ok(engine.written(ConfigKind::Key, written).await)
+    match engine.written(ConfigKind::Key, written).await {
+        RevokeKey::Revoked(key) => Ok(*key),
+        RevokeKey::LastOperator => Err(Error::refused(
+            Code::StateConflict,
+            "this is the last super_admin key; make another one first with `tidegate key create --role super_admin`",
+        )),
+    }
 }

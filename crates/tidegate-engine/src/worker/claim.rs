@@ -65,6 +65,12 @@ fn check(request: &ClaimRequest) -> Result<(), Error> {
             format!("this server speaks protocol {PROTOCOL_VERSION}; upgrade the server first"),
         ));
     }
+    if request.incarnation < 0 {
+        return Err(Error::invalid(
+            "incarnation",
+            "a whole number from 0, which rises with each start of the worker",
+        ));
+    }
     if !(1..=limits::CLAIM_MAX).contains(&request.max) {
         return Err(Error::invalid("max", format!("1 to {}", limits::CLAIM_MAX)));
     }

@@ -1,8 +1,10 @@
 //! `POST /v1/worker/runs/{id}/events`: the holder numbers, the database refuses doubles and gaps (R4.6).
 
+use serde_json::Value;
 use tidegate_model::{
     RunId,
-    api::{AppendEvents, LeaseRef},
+    api::{AppendEvents, LeaseRef, NewEvent},
+    event::EventKind,
     limits,
 };
 use tidegate_store::events::Appended;
@@ -20,39 +22,7 @@ pub async fn append(
     let Some(first) = request.events.first().map(|event| event.seq) else {
         return Ok(());
     };
-    if request.events.len() > limits::EVENTS_PER_APPEND_MAX {
-        return Err(Error::invalid(
-            "events",
-            format!("at most {} at once", limits::EVENTS_PER_APPEND_MAX),
-        ));
-    }
-    if first < 1 {
-        return Err(Error::invalid(
-            "events[0].seq",
-            "start with nextSeq of the lease",
-        ));
-    }
-    let mut events = Vec::with_capacity(request.events.len());
-    for (index, event) in request.events.into_iter().enumerate() {
-        if Some(event.seq)
-            != i64::try_from(index)
-                .ok()
-                .and_then(|index| first.checked_add(index))
-        {
-            return Err(Error::invalid(
-                format!("events[{index}].seq"),
-                "numbers must rise by one without gaps",
-            ));
-        }
-        if !event.kind.may_worker_append() {
-            return Err(Error::invalid(
-                format!("events[{index}].kind"),
-                format!("{} is written by the platform only", event.kind),
-            ));
-        }
-        refuse_nul(&format!("events[{index}].body"), &event.body)?;
-        events.push((event.kind, event.body));
-    }
+    let events = checked(request.events, first)?;
     let lease = engine
         .held_one(
             principal,
@@ -73,9 +43,51 @@ pub async fn append(
             Ok(())
         }
         Appended::LeaseLost => Err(lease_lost()),
+        Appended::Differs { seq } => Err(Error::invalid(
+            "events",
+            format!("event {seq} was written before with another content; number each event once"),
+        )),
         Appended::Gap { next } => Err(Error::invalid(
             "events[0].seq",
             format!("this would leave a gap: the next number is {next}"),
         )),
     }
+}
+
+/// The events of an append, numbered without a gap from `first`, of kinds that a worker may write.
+fn checked(given: Vec<NewEvent>, first: i64) -> Result<Vec<(EventKind, Value)>, Error> {
+    if given.len() > limits::EVENTS_PER_APPEND_MAX {
+        return Err(Error::invalid(
+            "events",
+            format!("at most {} at once", limits::EVENTS_PER_APPEND_MAX),
+        ));
+    }
+    if first < 1 {
+        return Err(Error::invalid(
+            "events[0].seq",
+            "start with nextSeq of the lease",
+        ));
+    }
+    let mut events = Vec::with_capacity(given.len());
+    for (index, event) in given.into_iter().enumerate() {
+        if Some(event.seq)
+            != i64::try_from(index)
+                .ok()
+                .and_then(|index| first.checked_add(index))
+        {
+            return Err(Error::invalid(
+                format!("events[{index}].seq"),
+                "numbers must rise by one without gaps",
+            ));
+        }
+        if !event.kind.may_worker_append() {
+            return Err(Error::invalid(
+                format!("events[{index}].kind"),
+                format!("{} is written by the platform only", event.kind),
+            ));
+        }
+        refuse_nul(&format!("events[{index}].body"), &event.body)?;
+        events.push((event.kind, event.body));
+    }
+    Ok(events)
 }

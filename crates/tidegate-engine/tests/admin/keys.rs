@@ -137,6 +137,7 @@ async fn the_bootstrap_key_is_made_once() {
     let made = made.into_iter().next().unwrap().unwrap();
     let caller = auth::authenticate(&engine, &made.secret).await.unwrap();
     assert_eq!(caller.role, Role::SuperAdmin);
+    key(&engine, Role::SuperAdmin, None).await;
     keys::revoke(&engine, &caller, made.key.key_id)
         .await
         .unwrap();
@@ -205,6 +206,23 @@ async fn a_tenants_administrator_gives_only_the_scopes_it_has() {
         refused(keys::create(&engine, &admin, wider).await),
         Code::Forbidden
     );
+}
+
+/// R2.1: the last key that can administer the platform cannot be revoked; with another one it can.
+#[tokio::test]
+async fn the_last_operator_stays() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let first = keys::bootstrap(&world.store(), "root")
+        .await
+        .unwrap()
+        .key
+        .key_id;
+    let refusal = keys::revoke(&engine, &operator(), first).await;
+    assert_eq!(refused(refusal), Code::StateConflict);
+    key(&engine, Role::SuperAdmin, None).await;
+    let revoked = keys::revoke(&engine, &operator(), first).await.unwrap();
+    assert!(revoked.revoked_at.is_some());
 }
 
 /// R2.2: another tenant's keys are neither seen nor revoked.
@@ -321,6 +339,7 @@ async fn pages_of_one_show_every_key_once() {
 async fn use_is_noted_without_writing_settings() {
     let world = World::new().await;
     let engine = world.engine(World::settings()).await;
+    key(&engine, Role::SuperAdmin, None).await;
     let made = key(&engine, Role::SuperAdmin, None).await;
     auth::authenticate(&engine, &made.secret).await.unwrap();
     keys::revoke(&engine, &operator(), made.key.key_id)

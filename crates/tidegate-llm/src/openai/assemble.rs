@@ -97,8 +97,10 @@ impl Assembler {
         if let Some(model) = chunk.model.filter(|model| !model.is_empty()) {
             self.model.get_or_insert(model);
         }
-        if let Some(tokens) = chunk.usage.as_ref().and_then(wire::tokens) {
-            self.usage = tokens;
+        match chunk.usage.as_ref().map(wire::figures) {
+            Some(wire::Figures::Counted(tokens)) => self.usage = Some(tokens),
+            Some(wire::Figures::Absurd) => self.usage = None,
+            Some(wire::Figures::Absent) | None => {}
         }
         let mut deltas = Vec::new();
         for choice in chunk.choices {

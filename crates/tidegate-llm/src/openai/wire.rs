@@ -146,14 +146,27 @@ pub(super) struct FunctionPiece {
     pub(super) arguments: Option<Value>,
 }
 
-/// The figures, where both are there; an explicit zero is a figure (R13.7). `Some(None)`: figures that are none, or too
-/// large to be believed, so that the use of the call is unknown.
-pub(super) fn tokens(usage: &Value) -> Option<Option<TokenCounts>> {
+/// What a usage object says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Figures {
+    /// Nothing, or only half of it.
+    Absent,
+    /// Figures that are none, or too large to be believed: the use of the call is unknown.
+    Absurd,
+    /// Both figures; an explicit zero is a figure (R13.7).
+    Counted(TokenCounts),
+}
+
+pub(super) fn figures(usage: &Value) -> Figures {
     let figure = |name: &str| usage.get(name).filter(|figure| !figure.is_null());
-    let (input, output) = (figure("prompt_tokens")?, figure("completion_tokens")?);
+    let (Some(input), Some(output)) = (figure("prompt_tokens"), figure("completion_tokens")) else {
+        return Figures::Absent;
+    };
     let believed = |figure: &Value| figure.as_u64().filter(|count| *count <= TOKENS_MAX);
-    let counts = believed(input).zip(believed(output));
-    Some(counts.map(|(input, output)| TokenCounts { input, output }))
+    match believed(input).zip(believed(output)) {
+        Some((input, output)) => Figures::Counted(TokenCounts { input, output }),
+        None => Figures::Absurd,
+    }
 }
 
 pub(super) fn finish_reason(text: &str) -> FinishReason {

@@ -31,7 +31,7 @@ pub struct RunBudget {
 pub struct SubmitRun {
     /// What the pool must offer.
     pub capability: Capability,
-    /// Passed to the worker as it is.
+    /// Passed to the worker as it is. Numbers are 64-bit integers or doubles (RFC 7493); send others as texts.
     #[serde(default)]
     pub input: Value,
     /// Only lower protection than the kind's default can be asked for (R2.4).

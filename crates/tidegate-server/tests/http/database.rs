@@ -116,3 +116,26 @@ async fn a_lost_database_is_said_and_survived() {
     rig.claim(&worker).await;
     tidegate_testkit::audit(rig.db.pool()).await;
 }
+
+/// R21.4: a database that accepts and never answers does not hang its clients; they are told within a bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_database_is_said_within_a_bound() {
+    let db = TestDb::new().await;
+    let proxy = Proxy::start(db.target()).await;
+    let store = Store::new(connect(&ConnectOptions::new(db.url_at(proxy.address()))).unwrap());
+    let rig = Rig::over(db, store, |_| {}).await;
+    let acme = rig.tenant("acme").await;
+    rig.submit(&acme).await;
+    proxy.pause();
+    let body = json!({"capability": "chat"});
+    // The client of the rig gives up after PATIENCE, which fails the test.
+    let refused = rig.post("/v1/runs", &acme, body.clone()).await.problem();
+    assert_eq!(refused.code, Code::DatabaseUnavailable);
+    assert!(refused.retry_after_ms.is_some());
+    proxy.heal();
+    let deadline = Instant::now() + PATIENCE;
+    while rig.post("/v1/runs", &acme, body.clone()).await.status != StatusCode::ACCEPTED {
+        assert!(Instant::now() < deadline, "the service does not come back");
+    }
+    tidegate_testkit::audit(rig.db.pool()).await;
+}

@@ -86,10 +86,12 @@ async fn a_wrong_key_is_refused_before_anything_is_served() {
         .await
         .succeeded();
     // A migration that is pending is not applied with a wrong key: the schema is untouched.
-    sqlx::query("DELETE FROM _sqlx_migrations WHERE version = (SELECT max(version) FROM _sqlx_migrations)")
-        .execute(db.pool())
-        .await
-        .expect("a pending migration");
+    sqlx::query(
+        "DELETE FROM _sqlx_migrations WHERE version = (SELECT max(version) FROM _sqlx_migrations)",
+    )
+    .execute(db.pool())
+    .await
+    .expect("a pending migration");
     let ended = run(serve(&db).env("CONFIG_ENC_KEY", OTHER_KEY))
         .await
         .failed_with(2);
