@@ -100,19 +100,20 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     signal.signal(signal.SIGINT, lambda *_: stopping.set())
     threading.Thread(target=renew, daemon=True).start()
-    slots = int(os.environ.get("WORKER_SLOTS", "2"))
+    slots, wait_ms = int(os.environ.get("WORKER_SLOTS", "2")), 500
     while not stopping.is_set() or held:
         if stopping.is_set() or len(held) >= slots:
             time.sleep(0.05)
             continue
         sent = time.monotonic()
         try:
-            leases = call("/v1/worker/claim", {**ME, "protocolVersion": 1, "max": slots - len(held), "waitMs": 2000}, 15)["leases"]
+            leases = call("/v1/worker/claim", {**ME, "protocolVersion": 1, "max": slots - len(held), "waitMs": wait_ms}, 15)["leases"]
         except OSError as error:
             print(f"cannot claim: {error}", flush=True)
             time.sleep(random.uniform(0.1, 2))
             continue
         for attempt in [Attempt(lease, sent) for lease in leases]:
+            wait_ms = min(5000, int(attempt.lease * 250))  # a lease counts from when its claim was sent: wait a quarter of it at most
             with lock:
                 held.append(attempt)
             threading.Thread(target=attempt_run, args=(attempt,)).start()
