@@ -19,6 +19,7 @@
 )]
 
 pub mod audit;
+pub mod log;
 pub mod pg;
 pub mod proc;
 pub mod proxy;

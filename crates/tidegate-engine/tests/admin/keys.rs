@@ -349,7 +349,11 @@ async fn use_is_noted_without_writing_settings() {
     let listed = keys::list(&engine, &operator(), &PageQuery::default())
         .await
         .unwrap();
-    let found = &listed.items[0];
+    let found = listed
+        .items
+        .iter()
+        .find(|key| key.key_id == made.key.key_id);
+    let found = found.expect("listed");
     let used = found.last_used_at.expect("noted");
     assert_eq!(used.timestamp() % 60, 0, "to the minute");
     assert!(found.revoked_at.is_some(), "still revoked");

@@ -1,11 +1,7 @@
-use std::{
-    io::Write,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tidegate_engine::{catalog, ops, settings::Settings};
-use tidegate_testkit::TestCluster;
+use tidegate_testkit::{TestCluster, log};
 
 use crate::{
     catalog::provider,
@@ -13,41 +9,11 @@ use crate::{
     rig::{Node, World, eventually, id, operator},
 };
 
-/// What was logged on this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    fn catch() -> (Self, tracing::subscriber::DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        let guard = tracing::subscriber::set_default(subscriber);
-        (log, guard)
-    }
-
-    fn lines_with(&self, text: &str) -> Vec<String> {
-        let log = self.0.lock().unwrap();
-        String::from_utf8_lossy(&log)
-            .lines()
-            .filter(|line| line.contains(text))
-            .map(str::to_owned)
-            .collect()
-    }
+/// The lines of this test's log that hold a text.
+fn lines_with(text: &str) -> Vec<String> {
+    let log = log::text();
+    let lines = log.lines().filter(|line| line.contains(text));
+    lines.map(str::to_owned).collect()
 }
 
 fn listening(node: &Node) -> impl Future<Output = bool> {
@@ -74,7 +40,7 @@ async fn sees(node: &Node, url: &str) -> bool {
 /// so in one line and in its row, and learns of changes by polling; the other one is not affected.
 #[tokio::test]
 async fn a_deaf_instance_says_so_once_and_polls() {
-    let (log, _guard) = Log::catch();
+    log::catch();
     let world = World::new().await;
     let direct = world.node().await;
     let pooler = Pooler::start(world.db.target(), world.db.name()).await;
@@ -90,11 +56,11 @@ async fn a_deaf_instance_says_so_once_and_polls() {
         listening(&direct)
     })
     .await;
-    let told = || async { !log.lines_with("do not arrive here").is_empty() };
+    let told = || async { !lines_with("do not arrive here").is_empty() };
     eventually("it is said", Duration::from_secs(5), told).await;
     // Through several tries it is not said again.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let lines = log.lines_with("do not arrive here");
+    let lines = lines_with("do not arrive here");
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(
         lines[0].contains("not through a pooler in transaction mode"),
@@ -127,7 +93,7 @@ async fn a_deaf_instance_says_so_once_and_polls() {
 /// O-23: on a read-only standby there is no listening at all; that is said in one line too.
 #[tokio::test]
 async fn a_standby_cannot_be_listened_to() {
-    let (log, _guard) = Log::catch();
+    log::catch();
     let cluster = TestCluster::start(|options| options).await;
     let world = World::on(cluster.migrated_db().await);
     let engine = world.engine(World::settings()).await;
@@ -153,10 +119,10 @@ async fn a_standby_cannot_be_listened_to() {
         engine.clone(),
         stop.clone(),
     ));
-    let told = || async { !log.lines_with("do not arrive here").is_empty() };
+    let told = || async { !lines_with("do not arrive here").is_empty() };
     eventually("it is said", Duration::from_secs(5), told).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(log.lines_with("do not arrive here").len(), 1);
+    assert_eq!(lines_with("do not arrive here").len(), 1);
     assert!(!engine.platform().bus().is_listening());
     stop.cancel();
     task.await.unwrap();
@@ -166,7 +132,7 @@ async fn a_standby_cannot_be_listened_to() {
 /// listened is served afterwards, and the next one arrives as a notification.
 #[tokio::test]
 async fn a_lost_listener_misses_nothing() {
-    let (log, _guard) = Log::catch();
+    log::catch();
     let cluster = TestCluster::start(|options| options).await;
     let world = World::on(cluster.migrated_db().await);
     let settings = || Settings {
@@ -210,7 +176,7 @@ async fn a_lost_listener_misses_nothing() {
     for node in [&one, &two] {
         eventually("hears again", Duration::from_secs(20), || listening(node)).await;
     }
-    let restored = || async { !log.lines_with("arrive again").is_empty() };
+    let restored = || async { !lines_with("arrive again").is_empty() };
     eventually("it is said", Duration::from_secs(2), restored).await;
     put(&two, "https://restarted.example/v1").await;
     let url = "https://restarted.example/v1";

@@ -1,44 +1,10 @@
 //! R21.3, R1.8: logs have ids and no contents.
 
-use std::{
-    io,
-    sync::{Arc, Mutex},
-};
-
 use serde_json::json;
 use tidegate_model::principal::Role;
-use tracing_subscriber::fmt::MakeWriter;
+use tidegate_testkit::log;
 
 use crate::rig::{Rig, answer};
-
-/// Where the log of a test goes.
-#[derive(Clone, Default)]
-struct Captured(Arc<Mutex<Vec<u8>>>);
-
-impl Captured {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
-}
-
-impl io::Write for Captured {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Captured {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
 
 const CANARY: &str = "canary-5f1d";
 
@@ -72,14 +38,8 @@ async fn say_it_everywhere(rig: &Rig, member: &str, root: &str) {
 /// R21.3, O-25: ids are in the log, contents and secrets are not.
 #[tokio::test]
 async fn logs_name_requests_and_hold_nothing_of_their_contents() {
-    let captured = Captured::default();
     // The whole server runs on this test's thread, so its log is all that is caught.
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
-        .with_ansi(false)
-        .with_writer(captured.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    log::catch();
     let rig = Rig::new().await;
     let acme = rig.tenant("acme").await;
     let root = rig.key(Role::SuperAdmin, "", "").await;
@@ -87,7 +47,7 @@ async fn logs_name_requests_and_hold_nothing_of_their_contents() {
     for path in ["/v1/admin/providers", "/v1/admin/audit"] {
         assert!(!rig.get(path, &root).await.body.contains(CANARY), "{path}");
     }
-    let log = captured.text();
+    let log = log::text();
     let of_the_turn =
         |line: &&str| line.contains("req-of-a-turn") && line.contains("tidegate::access");
     let line = log.lines().find(of_the_turn);
