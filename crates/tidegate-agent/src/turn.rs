@@ -9,7 +9,12 @@ use tidegate_client::worker::{Failure, Job, Outcome};
 use tidegate_llm::{
     CallClass, CallContext, ChatRequest, Delta, Finish, FinishReason, Message, Model, ToolCall,
 };
-use tidegate_model::{Code, api::NewMessage, event::EventKind, run::QuotaBucket};
+use tidegate_model::{
+    Code,
+    api::{NewMessage, SideEffectLevel},
+    event::EventKind,
+    run::QuotaBucket,
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -88,7 +93,9 @@ impl<'a> Turn<'a> {
             None => Vec::new(),
         };
         self.messages = opening(&self.agent.settings.system_prompt, &stored, self.job);
-        let offer = self.agent.tools.offer(&self.job.run().tenant).await;
+        let tenant = &self.job.run().tenant;
+        let offer = self.agent.tools.offer(tenant, SideEffectLevel::Read);
+        let offer = offer.await;
         if !offer.is_empty() {
             let body = json!({ "note": "tools.offered", "tools": offer.map() });
             self.job.events().send(EventKind::WorkerNote, body).await;

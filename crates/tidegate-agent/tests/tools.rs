@@ -11,7 +11,7 @@ use support::{
 };
 use tidegate_agent::{
     ToolHost,
-    tools::{Offer, ServerState, ToolLimits},
+    tools::{Offer, Reached, ServerState, ToolLimits},
 };
 use tidegate_model::{Code, api::SideEffectLevel};
 use tokio::time::{Instant, sleep};
@@ -41,7 +41,7 @@ async fn only_read_tools_are_offered_and_called() {
         .env
         .insert("FIXTURE_LOG".to_owned(), log.to_str().unwrap().into());
     let host = host(vec![notes]);
-    let offer = host.offer(&acme()).await;
+    let offer = host.offer(&acme(), SideEffectLevel::Read).await;
     let names = offered(&offer);
     assert!(names.contains(&"notes__read_note".to_owned()), "{names:?}");
     for refused in [
@@ -68,11 +68,45 @@ async fn only_read_tools_are_offered_and_called() {
     host.shutdown().await;
 }
 
+/// R20.1: with a journal of effects, tools that write are offered too, each with what it may do; unmarked is `write`.
+#[tokio::test]
+async fn tools_are_offered_up_to_what_the_caller_can_answer_for() {
+    let mut notes = spec("normal");
+    let once = SideEffectLevel::Idempotent;
+    notes.tools.insert("write_note".to_owned(), once);
+    let host = host(vec![notes]);
+    for (most, levels) in [
+        (SideEffectLevel::Read, [None, None]),
+        (once, [Some(once), None]),
+        (
+            SideEffectLevel::Write,
+            [Some(once), Some(SideEffectLevel::Write)],
+        ),
+    ] {
+        let offer = host.offer(&acme(), most).await;
+        let level = |name| offer.level(name);
+        assert_eq!(level("notes__read_note"), Some(SideEffectLevel::Read));
+        assert_eq!(
+            ["notes__write_note", "notes__lying_write"].map(level),
+            levels,
+            "{most}"
+        );
+        let answer = host.call(&offer, "notes__lying_write", "{}").await;
+        let reached = if levels[1].is_some() {
+            Reached::Answered
+        } else {
+            Reached::No
+        };
+        assert_eq!(answer.reached, reached, "{}", answer.text);
+    }
+    host.shutdown().await;
+}
+
 /// O-21, R20.2: hints that change during a run take away and never add; a changed mark does the same.
 #[tokio::test]
 async fn what_changes_after_the_offer_takes_away() {
     let host = host(vec![spec("normal")]);
-    let offer = host.offer(&acme()).await;
+    let offer = host.offer(&acme(), SideEffectLevel::Read).await;
     assert_eq!(call(&host, &offer, "notes__change", "{}").await.0, None);
     until("the changed list is read", || {
         let tools = host.view().remove(0).tools;
@@ -95,7 +129,7 @@ async fn what_changes_after_the_offer_takes_away() {
         let tools = host.view().remove(0).tools;
         tools
             .iter()
-            .any(|tool| tool.name == "env" && tool.refused.is_some())
+            .any(|tool| tool.name == "env" && tool.level == SideEffectLevel::Write)
     })
     .await;
     assert_eq!(
@@ -118,9 +152,9 @@ async fn tenants_see_their_own_servers() {
     notes.tenants = Some(vec![acme()]);
     let host = host(vec![notes.clone()]);
     let globex = "globex".parse().unwrap();
-    let offer = host.offer(&acme()).await;
+    let offer = host.offer(&acme(), SideEffectLevel::Read).await;
     assert!(!offer.is_empty());
-    assert!(host.offer(&globex).await.is_empty());
+    assert!(host.offer(&globex, SideEffectLevel::Read).await.is_empty());
     notes.tenants = Some(vec![globex]);
     host.configure(vec![notes]);
     assert_eq!(
@@ -142,7 +176,7 @@ async fn the_environment_of_a_server_is_bare() {
         .env
         .insert("FIXTURE_ROOT".to_owned(), "/srv/notes".into());
     let host = host(vec![notes]);
-    let offer = host.offer(&acme()).await;
+    let offer = host.offer(&acme(), SideEffectLevel::Read).await;
     let (_, text) = call(&host, &offer, "notes__env", "{}").await;
     let mut names: Vec<_> = text
         .lines()
@@ -169,7 +203,7 @@ async fn secrets_of_a_server_stay_with_it() {
     let mut notes = spec("normal");
     notes.env.insert("FIXTURE_TOKEN".to_owned(), canary.into());
     let host = host(vec![notes]);
-    let offer = host.offer(&acme()).await;
+    let offer = host.offer(&acme(), SideEffectLevel::Read).await;
     for tool in ["notes__env", "notes__boom"] {
         let answer = host.call(&offer, tool, "{}").await;
         assert!(
@@ -208,7 +242,7 @@ async fn progress_does_not_prolong_a_call() {
     notes.call_timeout = Duration::from_millis(200);
     let host = ToolHost::new(quick());
     host.configure(vec![notes]);
-    let offer = host.offer(&acme()).await;
+    let offer = host.offer(&acme(), SideEffectLevel::Read).await;
     let mut timeouts = 0;
     for _ in 0..50 {
         let started = Instant::now();
@@ -246,7 +280,7 @@ async fn servers_that_never_come_up_are_bounded() {
         })
         .await;
         let started = Instant::now();
-        assert!(host.offer(&acme()).await.is_empty());
+        assert!(host.offer(&acme(), SideEffectLevel::Read).await.is_empty());
         assert!(
             started.elapsed() < Duration::from_millis(500),
             "a failed server is not waited for"
@@ -324,7 +358,7 @@ async fn large_answers_are_cut() {
     let mut notes = spec("normal");
     notes.call_timeout = Duration::from_secs(3);
     let host = host(vec![notes]);
-    let offer = host.offer(&acme()).await;
+    let offer = host.offer(&acme(), SideEffectLevel::Read).await;
     let (code, text) = call(&host, &offer, "notes__big", r#"{"bytes": 1000000}"#).await;
     assert_eq!(code, None);
     assert!(
@@ -344,15 +378,16 @@ async fn large_answers_are_cut() {
 async fn failures_are_told_apart() {
     let host = ToolHost::new(quick());
     host.configure(vec![spec("normal")]);
-    let offer = host.offer(&acme()).await;
+    let offer = host.offer(&acme(), SideEffectLevel::Read).await;
     let answer = host.call(&offer, "notes__fail", "{}").await;
     assert_eq!(
         (answer.code, answer.is_error, answer.text.as_str()),
         (None, true, "no such note")
     );
+    let answer = host.call(&offer, "notes__crash", "{}").await;
     assert_eq!(
-        call(&host, &offer, "notes__crash", "{}").await.0,
-        Some(Code::ToolUnavailable)
+        (answer.code, answer.reached),
+        (Some(Code::ToolUnavailable), Reached::Unknown)
     );
     let deadline = Instant::now() + support::SOON;
     let text = loop {
@@ -373,7 +408,7 @@ async fn failures_are_told_apart() {
 async fn nothing_of_a_server_is_left_behind() {
     for orderly in [true, false] {
         let host = host(vec![spec("normal")]);
-        let offer = host.offer(&acme()).await;
+        let offer = host.offer(&acme(), SideEffectLevel::Read).await;
         let (_, pid) = call(&host, &offer, "notes__child", "{}").await;
         let pid: i32 = pid.parse().unwrap();
         assert!(is_alive(pid));
@@ -400,7 +435,7 @@ async fn nothing_of_a_server_is_left_behind() {
 async fn a_reconfiguration_disturbs_only_what_changed() {
     let host = host(vec![spec("normal")]);
     until_ready(&host).await;
-    let offer = host.offer(&acme()).await;
+    let offer = host.offer(&acme(), SideEffectLevel::Read).await;
     let (_, pid) = call(&host, &offer, "notes__child", "{}").await;
     let mut longer = spec("normal");
     longer.call_timeout = Duration::from_secs(5);

@@ -4,10 +4,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use parking_lot::RwLock;
-use rmcp::model::{CallToolRequestParams, CallToolResponse};
+use rmcp::{
+    ServiceError,
+    model::{CallToolRequestParams, CallToolResponse},
+};
 use serde_json::Value;
 use tidegate_llm::ToolSpec;
-use tidegate_model::{Code, TenantId, ids::CatalogName};
+use tidegate_model::{Code, TenantId, api::SideEffectLevel, ids::CatalogName};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
@@ -16,7 +19,7 @@ use tokio::{
 use super::{
     mounted::ToolStatus,
     names::{ToolKey, assign, canonical},
-    offer::{Offer, Offered, ToolAnswer},
+    offer::{Offer, Offered, Reached, ToolAnswer},
     output,
     server::{Live, Server, ServerState, ToolServerStatus},
     spec::ToolServerSpec,
@@ -114,8 +117,9 @@ impl ToolHost {
         join_all(stopped).await;
     }
 
-    /// What an attempt of this tenant may call. Waits a moment for servers that are being started for the first time.
-    pub async fn offer(&self, tenant: &TenantId) -> Offer {
+    /// What an attempt of this tenant may call: tools that do no more than `most`. Waits a moment for servers that are
+    /// being started for the first time.
+    pub async fn offer(&self, tenant: &TenantId, most: SideEffectLevel) -> Offer {
         self.first_starts(tenant).await;
         let mounts = self.mounts();
         let mut offer = Offer::none(tenant.clone());
@@ -129,15 +133,19 @@ impl ToolHost {
             if !server.spec.read().serves(tenant) {
                 continue;
             }
-            let spec = tool.readable.is_ok().then(|| ToolSpec {
+            let callable = tool.refused.is_none() && tool.level <= most;
+            let spec = callable.then(|| ToolSpec {
                 name: name.clone(),
                 description: tool.description.clone(),
                 parameters: tool.schema.clone(),
             });
-            let (key, digest) = (key.clone(), tool.digest);
-            offer
-                .tools
-                .insert(name.clone(), Offered { key, digest, spec });
+            let offered = Offered {
+                key: key.clone(),
+                digest: tool.digest,
+                level: tool.level,
+                spec,
+            };
+            offer.tools.insert(name.clone(), offered);
         }
         offer
     }
@@ -151,7 +159,7 @@ impl ToolHost {
         };
         let name = canonical(&tool.key);
         if tool.spec.is_none() {
-            return not_read_only(&name);
+            return not_allowed(&name);
         }
         let (server, live) = match self.still_usable(offer, tool) {
             Ok(usable) => usable,
@@ -174,29 +182,41 @@ impl ToolHost {
                     text: output::text(&result, &server.scrubber),
                     code: None,
                     is_error: failed,
+                    reached: Reached::Answered,
                 };
                 (answer, if failed { "failed" } else { "answered" })
             }
             Ok(Ok(_)) => {
                 let text = format!("{name} asks for more than an answer, which is not supported");
-                (ToolAnswer::refused(Code::ToolUnavailable, text), "refused")
+                let reached = Reached::Unknown;
+                (
+                    ToolAnswer::failed(Code::ToolUnavailable, text, reached),
+                    "refused",
+                )
             }
             Ok(Err(error)) => {
                 live.answered();
+                let reached = match error {
+                    ServiceError::McpError(_) => Reached::Answered,
+                    _ => Reached::Unknown,
+                };
                 let text = format!(
                     "{name} cannot be called: {}",
                     server.scrubber.clean(&error.to_string())
                 );
                 let text = output::bounded(&text, 1_000);
                 (
-                    ToolAnswer::refused(Code::ToolUnavailable, text),
+                    ToolAnswer::failed(Code::ToolUnavailable, text, reached),
                     "unavailable",
                 )
             }
             Err(_) => {
                 live.timed_out();
                 let text = format!("{name} did not answer within {} s", limit.as_secs_f64());
-                (ToolAnswer::refused(Code::ToolTimeout, text), "timeout")
+                (
+                    ToolAnswer::failed(Code::ToolTimeout, text, Reached::Unknown),
+                    "timeout",
+                )
             }
         };
         let label = tool.key.0.as_str().to_owned();
@@ -218,12 +238,13 @@ impl ToolHost {
             let tools = live.into_iter().flat_map(|live| &live.tools);
             let tools = tools.map(|(tool, (mounted, _))| {
                 let key = (name.clone(), tool.clone());
-                let refused = mounted.readable.clone().err();
+                let refused = mounted.refused.map(str::to_owned);
                 let refused = refused.or_else(|| mounts.refused.get(&key).cloned());
                 let name = offered.get(&key).map(|name| (*name).clone());
                 ToolStatus {
                     name: tool.clone(),
                     offered_as: name.filter(|_| refused.is_none()),
+                    level: mounted.level,
                     refused,
                 }
             });
@@ -255,7 +276,9 @@ impl ToolHost {
         match live.tools.get(&tool.key.1) {
             None => Err(unavailable("is no longer listed by its server")),
             Some((_, true)) => Err(unavailable("is listed twice by its server")),
-            Some((now, _)) if now.readable.is_err() => Err(not_read_only(&name)),
+            Some((now, _)) if now.refused.is_some() || now.level > tool.level => {
+                Err(not_allowed(&name))
+            }
             Some((now, _)) if now.digest != tool.digest => {
                 Err(unavailable("has changed since it was offered"))
             }
@@ -310,7 +333,7 @@ impl ToolHost {
     }
 }
 
-fn not_read_only(name: &str) -> ToolAnswer {
-    let text = format!("{name} is not marked read, and only tools that only read may be called");
+fn not_allowed(name: &str) -> ToolAnswer {
+    let text = format!("{name} may do more than the tools that may be called here");
     ToolAnswer::refused(Code::ToolNotReadOnly, text)
 }

@@ -20,7 +20,7 @@ mod spec;
 
 pub use host::{ToolHost, ToolLimits};
 pub use mounted::ToolStatus;
-pub use offer::{Offer, ToolAnswer};
+pub use offer::{Offer, Reached, ToolAnswer};
 pub(crate) use output::bounded;
 pub use server::{ServerState, ToolServerStatus};
 pub use spec::ToolServerSpec;

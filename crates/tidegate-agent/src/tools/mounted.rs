@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rmcp::model::Tool as McpTool;
+use rmcp::model::{Tool as McpTool, ToolAnnotations};
 use serde_json::{Value, json};
 use tidegate_model::{
     api::SideEffectLevel,
@@ -19,6 +19,8 @@ pub struct ToolStatus {
     pub name: String,
     /// The name models see; absent where it is not offered.
     pub offered_as: Option<String>,
+    /// What it may do, by the operator's mark and less than that by its server's own hints.
+    pub level: SideEffectLevel,
     /// Why it is not offered.
     pub refused: Option<String>,
 }
@@ -30,8 +32,10 @@ pub(super) struct MountedTool {
     pub(super) schema: Value,
     /// Of description and schema: what a model was told about it.
     pub(super) digest: Option<Digest>,
-    /// `Err` says why it must not be offered.
-    pub(super) readable: Result<(), String>,
+    /// What it may do: the operator's mark, or worse where the server itself says so.
+    pub(super) level: SideEffectLevel,
+    /// Why it must not be offered at all.
+    pub(super) refused: Option<&'static str>,
 }
 
 /// The tools of a server by name; the flag says that the name was listed twice.
@@ -54,27 +58,46 @@ pub(super) fn judge(spec: &ToolServerSpec, listed: Vec<McpTool>) -> Tools {
             .filter(|c| *c != '\0')
             .take(limits::DESCRIPTION_MAX_CHARS)
             .collect();
-        let readable = if spec.level(&name) != SideEffectLevel::Read {
-            Err("the operator has not marked it read".to_owned())
-        } else if hints.read_only_hint == Some(false) {
-            Err("its server says that it writes".to_owned())
-        } else if hints.read_only_hint.is_none() && hints.destructive_hint == Some(true) {
-            Err("its server says that it destroys".to_owned())
-        } else if schema.to_string().len() > limits::SCHEMA_MAX_BYTES {
-            Err("the schema of its arguments is too large".to_owned())
-        } else {
-            Ok(())
-        };
+        let level = level(spec.level(&name), &hints);
+        let refused = refusal(level, &hints, &schema);
         let digest = canonical_digest(&json!([description, schema])).ok();
         let mounted = MountedTool {
             description,
             schema,
             digest,
-            readable,
+            level,
+            refused,
         };
         tools.insert(name, (mounted, false));
     }
     tools
+}
+
+/// The operator's mark, made worse where the server itself says that a second call is another change.
+fn level(marked: SideEffectLevel, hints: &ToolAnnotations) -> SideEffectLevel {
+    let repeats = hints.idempotent_hint == Some(false) && hints.read_only_hint != Some(true);
+    match marked {
+        SideEffectLevel::Idempotent if repeats => SideEffectLevel::Write,
+        marked => marked,
+    }
+}
+
+/// A mark and a server that contradict each other are for the operator to settle; nobody is believed until then.
+fn refusal(
+    level: SideEffectLevel,
+    hints: &ToolAnnotations,
+    schema: &Value,
+) -> Option<&'static str> {
+    let destroys = hints.read_only_hint.is_none() && hints.destructive_hint == Some(true);
+    if level == SideEffectLevel::Read && hints.read_only_hint == Some(false) {
+        Some("it is marked read, but its server says that it writes")
+    } else if level == SideEffectLevel::Read && destroys {
+        Some("it is marked read, but its server says that it destroys")
+    } else if schema.to_string().len() > limits::SCHEMA_MAX_BYTES {
+        Some("the schema of its arguments is too large")
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -104,10 +127,36 @@ mod tests {
                 tool("w2", json!({})),
             ],
         );
-        let allowed = tools.iter().filter(|(_, (tool, _))| tool.readable.is_ok());
+        let reads = tools
+            .iter()
+            .filter(|(_, (tool, _))| tool.refused.is_none() && tool.level == SideEffectLevel::Read);
         assert_eq!(
-            allowed.map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            reads.map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
             ["r1", "r3"]
         );
+    }
+
+    /// O-21, R4.5: a tool that its server does not call idempotent is not repeated on the operator's word alone.
+    #[test]
+    fn a_server_can_make_an_idempotent_tool_worse_and_no_tool_better() {
+        use SideEffectLevel::{Idempotent, Read, Write};
+        let hints = |value| serde_json::from_value::<ToolAnnotations>(value).unwrap();
+        for (marked, said, held) in [
+            (Idempotent, json!({}), Idempotent),
+            (Idempotent, json!({"idempotentHint": false}), Write),
+            (
+                Idempotent,
+                json!({"idempotentHint": false, "readOnlyHint": true}),
+                Idempotent,
+            ),
+            (
+                Write,
+                json!({"idempotentHint": true, "readOnlyHint": true}),
+                Write,
+            ),
+            (Read, json!({"idempotentHint": false}), Read),
+        ] {
+            assert_eq!(level(marked, &hints(said.clone())), held, "{marked} {said}");
+        }
     }
 }

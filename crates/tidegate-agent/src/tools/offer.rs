@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tidegate_llm::ToolSpec;
-use tidegate_model::{Code, TenantId, digest::Digest};
+use tidegate_model::{Code, TenantId, api::SideEffectLevel, digest::Digest};
 
 use super::names::{ToolKey, canonical};
 
@@ -20,6 +20,7 @@ pub struct Offer {
 pub(super) struct Offered {
     pub(super) key: ToolKey,
     pub(super) digest: Option<Digest>,
+    pub(super) level: SideEffectLevel,
     /// What a model is shown; `None` where it must not be called, so that a call of it is told from a mere mistake.
     pub(super) spec: Option<ToolSpec>,
 }
@@ -62,10 +63,28 @@ impl Offer {
         plain.take(crate::limits::OFFERED_NAME_MAX).collect()
     }
 
+    /// What a call of this name may do, as it was when the offer was made; the one place that decides whether a call
+    /// needs an entry in the journal of effects (R4.5). `None` where nothing would be called.
+    pub fn level(&self, offered_name: &str) -> Option<SideEffectLevel> {
+        let tool = self.tools.get(offered_name)?;
+        tool.spec.as_ref().map(|_| tool.level)
+    }
+
     /// Whether a model was shown this name.
     pub fn knows(&self, offered_name: &str) -> bool {
         self.tools.contains_key(offered_name)
     }
+}
+
+/// How far a call came. What an effect journal may conclude from it (R4.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// The server was never asked: nothing happened there.
+    No,
+    /// The server answered, with success or with an error of its own.
+    Answered,
+    /// It was asked and did not answer: whether anything happened is not known.
+    Unknown,
 }
 
 /// What came of a tool call.
@@ -77,11 +96,19 @@ pub struct ToolAnswer {
     pub code: Option<Code>,
     /// Whether the call failed, by our word or the tool's.
     pub is_error: bool,
+    /// How far it came.
+    pub reached: Reached,
 }
 
 impl std::fmt::Debug for ToolAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ToolAnswer({} bytes, {:?})", self.text.len(), self.code)
+        write!(
+            f,
+            "ToolAnswer({} bytes, {:?}, {:?})",
+            self.text.len(),
+            self.code,
+            self.reached
+        )
     }
 }
 
@@ -91,6 +118,15 @@ impl ToolAnswer {
             text: format!("{code}: {}", text.into()),
             code: Some(code),
             is_error: true,
+            reached: Reached::No,
+        }
+    }
+
+    /// A call that the server was asked for, and that failed by our word.
+    pub(super) fn failed(code: Code, text: impl Into<String>, reached: Reached) -> Self {
+        Self {
+            reached,
+            ..Self::refused(code, text)
         }
     }
 }

@@ -119,11 +119,13 @@ pub struct ModelView {
 }
 
 text_enum! {
-    /// What a tool may do (R20.1).
+    /// What a tool may do, from the harmless to the rest (R20.1).
     pub enum SideEffectLevel: "side effect level" {
         /// Only reads.
         Read = "read",
-        /// May write; every tool that is not marked.
+        /// Changes something, but twice the same call changes no more than once.
+        Idempotent = "idempotent",
+        /// May change something each time it is called; every tool that is not marked.
         Write = "write",
     }
 }
