@@ -10,16 +10,28 @@ use std::{
 
 use moka::future::Cache;
 use tidegate_model::{InstanceId, RunId, TenantId, digest::Digest};
-use tidegate_store::{Store, attempts::LeaseKey};
+use tidegate_store::{
+    Store,
+    attempts::{
+        LeaseKey,
+        close::{CloseReport, Closed},
+    },
+    runs::{Submission, Submitted},
+};
 
 use crate::{
-    claims::Claims, events::EventHub, platform::Platform, secrets::Keyring, settings::Settings,
+    claims::Claims, combine::Combiner, events::EventHub, platform::Platform, secrets::Keyring,
+    settings::Settings,
 };
 
 /// The most leases whose place is remembered.
 const LEASE_KEYS_MAX: u64 = 200_000;
 /// The most requirement classes that are remembered.
 const CLASSES_MAX: u64 = 100_000;
+/// The most submissions of one statement.
+const SUBMISSIONS_MAX: usize = 500;
+/// The most attempts that one transaction closes.
+const ENDINGS_MAX: usize = 200;
 
 /// What an engine is made of.
 #[derive(Debug)]
@@ -50,6 +62,8 @@ struct Inner {
     /// Classes by tenant and digest: never change.
     classes: Cache<(TenantId, Digest), i32>,
     events: EventHub,
+    submissions: Combiner<Submission, Submitted>,
+    endings: Combiner<CloseReport, Option<Closed>>,
     draining: AtomicBool,
 }
 
@@ -63,6 +77,8 @@ impl Engine {
             lease_keys: Cache::new(LEASE_KEYS_MAX),
             classes: Cache::new(CLASSES_MAX),
             events: EventHub::default(),
+            submissions: Combiner::new(SUBMISSIONS_MAX),
+            endings: Combiner::new(ENDINGS_MAX),
             draining: AtomicBool::new(false),
             parts,
         }))
@@ -109,6 +125,16 @@ impl Engine {
 
     pub(crate) fn classes(&self) -> &Cache<(TenantId, Digest), i32> {
         &self.0.classes
+    }
+
+    /// Gathers runs that are submitted at the same time.
+    pub(crate) fn submissions(&self) -> &Combiner<Submission, Submitted> {
+        &self.0.submissions
+    }
+
+    /// Gathers attempts that their holders end at the same time.
+    pub(crate) fn endings(&self) -> &Combiner<CloseReport, Option<Closed>> {
+        &self.0.endings
     }
 
     /// Whether this process takes no new work (R1.7).

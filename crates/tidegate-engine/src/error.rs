@@ -1,5 +1,7 @@
 //! The error of every use case: what the caller is told, and apart from it what is logged.
 
+use std::sync::Arc;
+
 use tidegate_model::{Code, api::Problem};
 use tidegate_store as store;
 
@@ -13,6 +15,9 @@ pub enum Error {
     /// The database did not do its part.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The error of a batch, told to each of its callers.
+    #[error(transparent)]
+    Shared(Arc<Self>),
     /// A defect; `what` is for the log.
     #[error("internal error: {what}")]
     Internal {
@@ -65,8 +70,9 @@ impl Error {
     }
 
     /// The code that the caller sees.
-    pub const fn code(&self) -> Code {
+    pub fn code(&self) -> Code {
         match self {
+            Self::Shared(error) => error.code(),
             Self::Refused(refusal) => refusal.code,
             Self::Store(error) if error.is_unavailable() => Code::DatabaseUnavailable,
             Self::Store(_) | Self::Internal { .. } => Code::Internal,
@@ -76,6 +82,7 @@ impl Error {
     /// What the caller is told; nothing of the database's own words.
     pub fn problem(&self) -> Problem {
         match self {
+            Self::Shared(error) => error.problem(),
             Self::Refused(refusal) => {
                 let mut problem = Problem::new(refusal.code, refusal.detail.clone());
                 problem.field.clone_from(&refusal.field);

@@ -13,6 +13,7 @@ mod checks;
 pub mod claims;
 pub mod clock;
 pub mod cluster;
+mod combine;
 pub mod config_bus;
 pub mod context;
 pub mod conversations;

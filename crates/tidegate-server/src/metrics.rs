@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 const SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ];
+/// Buckets of what one statement carries, in runs.
+const RUNS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0];
 /// Sums are drained this often, so that memory stays flat where nobody scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
 
@@ -25,6 +27,7 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     }
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)?
+        .set_buckets_for_metric(Matcher::Suffix("_runs".to_owned()), RUNS)?
         .install_recorder()?;
     describe();
     Ok(HANDLE.get_or_init(|| handle).clone())
@@ -49,12 +52,19 @@ fn describe() {
     for (name, meaning) in DURATIONS {
         metrics::describe_histogram!(*name, Unit::Seconds, *meaning);
     }
+    for (name, meaning) in BATCHES {
+        metrics::describe_histogram!(*name, Unit::Count, *meaning);
+    }
 }
 
 const COUNTERS: &[(&str, &str)] = &[
     (
         "tidegate_attempts_total",
         "Attempts that ended, by outcome.",
+    ),
+    (
+        "tidegate_batches_split_total",
+        "Batches that were run call by call because one of them was refused by the database.",
     ),
     (
         "tidegate_claims_returned_total",
@@ -144,5 +154,16 @@ const DURATIONS: &[(&str, &str)] = &[
     (
         "tidegate_transaction_seconds",
         "Time of transactions, by name.",
+    ),
+];
+
+const BATCHES: &[(&str, &str)] = &[
+    (
+        "tidegate_close_batch_runs",
+        "Attempts that one transaction closed for their holders.",
+    ),
+    (
+        "tidegate_submit_batch_runs",
+        "Runs that one statement accepted.",
     ),
 ];

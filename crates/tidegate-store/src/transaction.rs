@@ -22,12 +22,30 @@ impl Store {
         T: Send + 'static,
         F: for<'t> Fn(&'t mut PgConnection) -> TransactionFuture<'t, T> + Send + Sync + 'static,
     {
+        self.detached(name, Around::Transaction, body).await
+    }
+
+    /// Runs a body whose one writing statement is its own transaction, in a task of its own as [`Self::transaction`] does.
+    /// It saves the round trips of `BEGIN` and `COMMIT`; reads may follow the write, a second write must not.
+    pub(crate) async fn statement<T, F>(&self, name: &'static str, body: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'t> Fn(&'t mut PgConnection) -> TransactionFuture<'t, T> + Send + Sync + 'static,
+    {
+        self.detached(name, Around::Nothing, body).await
+    }
+
+    async fn detached<T, F>(&self, name: &'static str, around: Around, body: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'t> Fn(&'t mut PgConnection) -> TransactionFuture<'t, T> + Send + Sync + 'static,
+    {
         let pool = self.pool().clone();
         let task = tokio::spawn(async move {
             let started = Instant::now();
             let mut lost = 0;
             let outcome = loop {
-                let outcome = once(&pool, &body).await;
+                let outcome = once(&pool, around, &body).await;
                 match &outcome {
                     Err(error) if error.is_serialization() && lost < RETRIES_MAX => {
                         lost += 1;
@@ -51,11 +69,21 @@ impl Store {
     }
 }
 
-async fn once<T, F>(pool: &sqlx::PgPool, body: &F) -> Result<T, Error>
+/// What stands around a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Around {
+    Transaction,
+    Nothing,
+}
+
+async fn once<T, F>(pool: &sqlx::PgPool, around: Around, body: &F) -> Result<T, Error>
 where
     F: for<'t> Fn(&'t mut PgConnection) -> TransactionFuture<'t, T>,
 {
     let mut connection = pool.acquire().await?;
+    if around == Around::Nothing {
+        return body(&mut connection).await;
+    }
     let mut transaction = connection.begin().await?;
     let value = body(&mut transaction).await?;
     transaction.commit().await?;

@@ -514,7 +514,7 @@ async fn one_key_makes_one_run() {
     let mut ids = std::collections::HashSet::new();
     for task in tasks {
         match task.await.expect("task") {
-            (id, Submitted::Accepted(_)) | (_, Submitted::Repeated(id)) => {
+            (id, Submitted::Accepted { .. }) | (_, Submitted::Repeated(id)) => {
                 ids.insert(id);
             }
             other => panic!("{other:?}"),
@@ -561,7 +561,10 @@ async fn a_key_that_is_rolled_back_is_free() {
     world.until_somebody_waits().await;
     open.rollback().await.expect("rollback");
     let submitted = second.await.expect("task").expect("submit");
-    assert_eq!(submitted, Submitted::Accepted(Place::Queued));
+    let Submitted::Accepted { place, .. } = submitted else {
+        panic!("{submitted:?}");
+    };
+    assert_eq!(place, Place::Queued);
     assert_eq!(world.count("SELECT count(*) FROM agent_runs").await, 1);
     world.audit().await;
 }

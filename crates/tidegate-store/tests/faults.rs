@@ -168,14 +168,26 @@ async fn break_closes(world: &Arc<World>) {
     }
 }
 
-/// Between run and place.
+/// Before and after the statement that writes runs, and between the steps of a turn.
 async fn break_submissions(world: &Arc<World>) {
     let acme = tenant("acme");
-    for point in ["submit_before_place", "submit_before_commit"] {
-        for fault in FAULTS {
+    for fault in [Fault::Error, Fault::Panic, Fault::CallerGone] {
+        for point in ["submit_before_write", "submit_after_write"] {
             let (inner, who) = (Arc::clone(world), acme.clone());
             with_fault(world, point, fault, async move {
                 inner.submit(&who, RunKind::BackgroundWork).await
+            })
+            .await;
+            world.audit().await;
+            finish_all(world).await;
+        }
+    }
+    for fault in FAULTS {
+        for point in ["submit_before_place", "submit_before_commit"] {
+            let conversation = world.conversation(&acme).await;
+            let (inner, who) = (Arc::clone(world), acme.clone());
+            with_fault(world, point, fault, async move {
+                inner.submit_turn(&who, conversation).await
             })
             .await;
             world.audit().await;
@@ -203,12 +215,12 @@ async fn finish_all(world: &World) {
             .expect("takeover");
         assert_eq!(closed.len(), 1);
     }
-    loop {
-        let leases = world
-            .claim(&acme, QuotaBucket::Background, 5, Some(1), 30_000)
-            .await;
-        let Some(lease) = leases.first() else { break };
-        world.close(lease, Report::Completed, Closer::Holder).await;
+    for bucket in [QuotaBucket::Background, QuotaBucket::Foreground] {
+        loop {
+            let leases = world.claim(&acme, bucket, 5, Some(1), 30_000).await;
+            let Some(lease) = leases.first() else { break };
+            world.close(lease, Report::Completed, Closer::Holder).await;
+        }
     }
     for table in ["run_queue", "run_leases", "background_slots", "run_parked"] {
         let left: i64 =

@@ -48,10 +48,11 @@ pub async fn submit_turn(
         },
     )
     .await?;
-    let run = crate::runs::get::get(engine, principal, accepted.run_id).await?;
+    let repeated = accepted.repeated;
+    let run = accepted.view(engine, principal).await?;
     Ok(TurnAccepted {
-        run_id: accepted.run_id,
+        run_id: run.run_id,
         state: run.state,
-        repeated: accepted.repeated,
+        repeated,
     })
 }

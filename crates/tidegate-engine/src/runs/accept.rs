@@ -3,16 +3,19 @@
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use tidegate_model::{
-    Capability, Code, RunId,
-    api::RunBudget,
+    Capability, Code, RunId, TenantId,
+    api::{RunBudget, RunView},
     contracts::{RequirementsContract, TaskRequirements},
     digest::canonical_digest,
     limits,
-    run::{RunKind, ServiceClass},
+    run::{RunKind, RunState, ServiceClass},
 };
-use tidegate_store::runs::{NewRun, Place, Submitted, Turn};
+use tidegate_store::runs::{NewRun, Place, Submission, Submitted, Turn};
 
-use crate::{Engine, Error, Principal};
+use crate::{
+    Engine, Error, Principal,
+    combine::{Answers, all_or_each, count},
+};
 
 /// What a caller asked for, after its route has granted the kind.
 #[derive(Debug, Clone)]
@@ -32,10 +35,28 @@ pub(crate) struct Wanted {
 }
 
 /// A run that was accepted now or before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Accepted {
     pub run_id: RunId,
     pub repeated: bool,
+    /// The run as it was accepted, where it was put into the queue just now: nothing has to be read to show it.
+    pub queued: Option<RunView>,
+}
+
+impl Accepted {
+    /// The run as its tenant sees it.
+    pub(crate) async fn view(
+        self,
+        engine: &Engine,
+        principal: &Principal,
+    ) -> Result<RunView, Error> {
+        if let Some(view) = self.queued {
+            return Ok(view);
+        }
+        let mut view = super::get::get(engine, principal, self.run_id).await?;
+        view.repeated = self.repeated;
+        Ok(view)
+    }
 }
 
 /// Accepts a run of the caller's tenant.
@@ -81,23 +102,88 @@ pub(crate) async fn accept(
         input: wanted.input,
         queue_max_age_ms: engine.queue_max_age_ms(),
     };
-    let run_id = run.run_id;
-    let submitted = engine.store().tenant(tenant).submit_run(run).await?;
-    if submitted == Submitted::Accepted(Place::Queued) {
+    let view = queued_view(tenant, &run);
+    let submitted = if run.turn.is_some() {
+        engine.store().tenant(tenant).submit_run(run).await?
+    } else {
+        let submission = Submission {
+            tenant: tenant.clone(),
+            run,
+        };
+        engine
+            .submissions()
+            .call(engine, Engine::submissions, submit_all, submission)
+            .await?
+    };
+    if let Submitted::Accepted {
+        place: Place::Queued,
+        ..
+    } = submitted
+    {
         engine.work_changed().await;
     }
-    answer(run_id, submitted)
+    answer(view, submitted)
 }
 
-fn answer(run_id: RunId, submitted: Submitted) -> Result<Accepted, Error> {
+/// What one statement does with the submissions that came at the same time.
+fn submit_all(engine: Engine, submissions: Vec<Submission>) -> Answers<Submitted> {
+    Box::pin(async move {
+        metrics::histogram!("tidegate_submit_batch_runs").record(count(submissions.len()));
+        all_or_each(submissions, |batch| {
+            let fleet = engine.store().fleet();
+            Box::pin(async move { Ok(fleet.submit_runs(batch).await?) })
+        })
+        .await
+    })
+}
+
+/// The run as its tenant sees it if it is put into the queue. Why it waits there is not looked up for an answer that is
+/// out of date on arrival.
+fn queued_view(tenant: &TenantId, run: &NewRun) -> RunView {
+    RunView {
+        run_id: run.run_id,
+        tenant: tenant.clone(),
+        kind: run.kind,
+        quota_bucket: run.kind.quota_bucket(),
+        capability: run.capability.clone(),
+        service_class: run.service_class,
+        priority: run.priority,
+        conversation_id: run.turn.as_ref().map(|turn| turn.conversation_id),
+        state: RunState::Queued,
+        code: None,
+        detail: None,
+        result: None,
+        attempts: 0,
+        max_attempts: run.max_attempts,
+        created_at: DateTime::UNIX_EPOCH,
+        deadline: run.deadline,
+        ended_at: None,
+        budget: RunBudget {
+            tokens: run.budget_tokens,
+            execution_ms: run.budget_ms,
+        },
+        spent_tokens: 0,
+        spent_ms: 0,
+        queue_reason: None,
+        cancel_requested: false,
+        repeated: false,
+    }
+}
+
+fn answer(mut view: RunView, submitted: Submitted) -> Result<Accepted, Error> {
     match submitted {
-        Submitted::Accepted(_) => Ok(Accepted {
-            run_id,
-            repeated: false,
-        }),
+        Submitted::Accepted { place, created_at } => {
+            view.created_at = created_at;
+            Ok(Accepted {
+                run_id: view.run_id,
+                repeated: false,
+                queued: (place == Place::Queued).then_some(view),
+            })
+        }
         Submitted::Repeated(run_id) => Ok(Accepted {
             run_id,
             repeated: true,
+            queued: None,
         }),
         Submitted::Conflict => Err(Error::refused(
             Code::IdempotencyConflict,

@@ -44,9 +44,7 @@ pub async fn submit(
         },
     )
     .await?;
-    let mut view = super::get::get(engine, principal, accepted.run_id).await?;
-    view.repeated = accepted.repeated;
-    Ok(view)
+    accepted.view(engine, principal).await
 }
 
 /// Accepts a run of a kind that no route grants yet: background roots in this release. In-process callers only (test kit,
@@ -78,5 +76,5 @@ pub async fn submit_as(
         },
     )
     .await?;
-    super::get::get(engine, principal, accepted.run_id).await
+    accepted.view(engine, principal).await
 }

@@ -1,6 +1,6 @@
 //! `complete`, `fail` and `release`: the three ways in which a holder ends its attempt.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
 use tidegate_model::{
@@ -12,7 +12,11 @@ use tidegate_policy::retry::{Disposition, Report, after_attempt};
 use tidegate_store::attempts::close::{CloseReport, Closed, Closer, Decide};
 
 use super::held::lease_lost;
-use crate::{Engine, Error, Principal, runs::accept::refuse_nul};
+use crate::{
+    Engine, Error, Principal,
+    combine::{Answers, all_or_each, count},
+    runs::accept::refuse_nul,
+};
 
 /// The longest detail that a worker may give, in characters.
 const DETAIL_MAX: usize = 2_000;
@@ -162,8 +166,11 @@ impl Ending {
             result: self.result,
             messages: self.messages,
         };
-        let closed = close_all(engine, vec![report], Closer::Holder).await?;
-        let closed = closed.into_iter().next().ok_or_else(lease_lost)?;
+        let closed = engine
+            .endings()
+            .call(engine, Engine::endings, end_all, report)
+            .await?
+            .ok_or_else(lease_lost)?;
         Ok(AttemptAnswer {
             state: closed.state(),
             retry_in_ms: match closed.verdict.next {
@@ -173,6 +180,38 @@ impl Ending {
             },
         })
     }
+}
+
+/// What one transaction does with the attempts that their holders end at the same time; nothing where a lease is lost.
+fn end_all(engine: Engine, reports: Vec<CloseReport>) -> Answers<Option<Closed>> {
+    Box::pin(async move {
+        metrics::histogram!("tidegate_close_batch_runs").record(count(reports.len()));
+        all_or_each(reports, |batch| {
+            let engine = engine.clone();
+            Box::pin(async move { end(&engine, batch).await })
+        })
+        .await
+    })
+}
+
+/// Of two endings of one run the second finds what the first has left, so it comes after it.
+async fn end(engine: &Engine, reports: Vec<CloseReport>) -> Result<Vec<Option<Closed>>, Error> {
+    let mut outcomes: Vec<Option<Closed>> = reports.iter().map(|_| None).collect();
+    let mut rest: Vec<(usize, CloseReport)> = reports.into_iter().enumerate().collect();
+    while !rest.is_empty() {
+        let mut places: HashMap<RunId, usize> = HashMap::new();
+        let (now, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(place, report)| {
+            *places.entry(report.lease.key.run_id).or_insert(*place) == *place
+        });
+        rest = later;
+        let now = now.into_iter().map(|(_, report)| report).collect();
+        for closed in close_all(engine, now, Closer::Holder).await? {
+            if let Some(place) = places.get(&closed.key.run_id) {
+                outcomes[*place] = Some(closed);
+            }
+        }
+    }
+    Ok(outcomes)
 }
 
 /// Closes attempts by the policy's verdict, and tells everybody whom it concerns.

@@ -105,7 +105,7 @@ pub struct RunView {
     pub spent_tokens: i64,
     /// Time under a lease so far by ended attempts.
     pub spent_ms: i64,
-    /// Why it waits; present while queued.
+    /// Why it waits; present while queued, save in the answer that accepts the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_reason: Option<QueueReasonView>,
     /// Whether a cancel has been asked for and the attempt has not ended yet.

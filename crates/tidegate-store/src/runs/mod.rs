@@ -2,5 +2,7 @@
 
 pub mod classes;
 pub mod submit;
+pub mod submit_many;
 
 pub use submit::{NewRun, Place, Submitted, Turn};
+pub use submit_many::Submission;

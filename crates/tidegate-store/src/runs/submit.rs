@@ -9,6 +9,7 @@ use tidegate_model::{
 };
 use uuid::Uuid;
 
+use super::submit_many::Submission;
 use crate::{
     Error, TenantStore,
     attempts::{bucket_number, turns::lock_conversations},
@@ -85,7 +86,12 @@ pub enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
     /// The run was accepted.
-    Accepted(Place),
+    Accepted {
+        /// Where it stands.
+        place: Place,
+        /// When, by the database's clock.
+        created_at: DateTime<Utc>,
+    },
     /// The key was used before for the same content: this run.
     Repeated(RunId),
     /// The key was used before for another content.
@@ -102,17 +108,42 @@ impl TenantStore {
     /// Accepts a run, or says why not. A key that another transaction is just using is waited for, so that nobody is told
     /// of a run that never came to be (O-33).
     pub async fn submit_run(&self, run: NewRun) -> Result<Submitted, Error> {
+        if run.turn.is_none() {
+            let submission = Submission {
+                tenant: self.tenant().clone(),
+                run,
+            };
+            let mut outcomes = self.store().fleet().submit_runs(vec![submission]).await?;
+            return outcomes.pop().ok_or(NOT_WRITTEN);
+        }
         let tenant = self.key().to_owned();
         self.store()
-            .transaction("submit_run", move |tx| {
+            .transaction("submit_turn", move |tx| {
                 let (tenant, run) = (tenant.clone(), run.clone());
-                Box::pin(async move { submit(tx, &tenant, &run).await })
+                Box::pin(async move {
+                    match &run.turn {
+                        Some(turn) => submit_turn(tx, &tenant, &run, turn).await,
+                        None => Err(NOT_WRITTEN),
+                    }
+                })
             })
             .await
     }
 }
 
-async fn submit(tx: &mut PgConnection, tenant: &str, run: &NewRun) -> Result<Submitted, Error> {
+const NOT_WRITTEN: Error = Error::RowCount {
+    statement: "insert run",
+    expected: 1,
+    changed: 0,
+};
+
+/// A turn takes its number under its conversation's lock.
+async fn submit_turn(
+    tx: &mut PgConnection,
+    tenant: &str,
+    run: &NewRun,
+    turn: &Turn,
+) -> Result<Submitted, Error> {
     let gate = sqlx::query!(
         r#"SELECT state = 'active' AS "active!", coalesce($2::timestamptz <= clock_timestamp(), false) AS "late!"
            FROM tenants WHERE tenant = $1"#,
@@ -125,46 +156,32 @@ async fn submit(tx: &mut PgConnection, tenant: &str, run: &NewRun) -> Result<Sub
         Some(gate) if gate.active => gate.late,
         _ => return Ok(Submitted::TenantInactive),
     };
-    let conversation = run.turn.as_ref().map(|turn| turn.conversation_id.as_uuid());
-    if let Some(conversation) = conversation {
-        lock_conversations(tx, &[(tenant.to_owned(), conversation)]).await?;
-    }
+    let conversation = turn.conversation_id.as_uuid();
+    lock_conversations(tx, &[(tenant.to_owned(), conversation)]).await?;
     if let Some(earlier) = repeated(tx, tenant, run).await? {
         return Ok(earlier);
     }
     if late {
         return Ok(Submitted::DeadlinePassed);
     }
-    let turn_no = match conversation {
-        Some(conversation) => match take_turn(tx, tenant, conversation, run.run_id).await? {
-            Some(turn) => Some(turn),
-            None => return Ok(Submitted::NoConversation),
-        },
-        None => None,
+    let Some(taken) = take_turn(tx, tenant, conversation, run.run_id).await? else {
+        return Ok(Submitted::NoConversation);
     };
-    if !insert(tx, tenant, run, turn_no.map(|turn| turn.number)).await? {
-        // Somebody else used the key since it was looked up. The turn that was counted above is undone with the
-        // transaction that `Conflict` or `Repeated` of the next round rolls back; here the row is visible at last.
+    let Some(created_at) = insert(tx, tenant, run, taken.number).await? else {
+        // Somebody else used the key since it was looked up; here the row is visible at last.
         return match repeated(tx, tenant, run).await? {
             Some(earlier) => {
                 undo_turn(tx, tenant, conversation, run.run_id).await?;
                 Ok(earlier)
             }
-            None => Err(Error::RowCount {
-                statement: "insert run",
-                expected: 1,
-                changed: 0,
-            }),
+            None => Err(NOT_WRITTEN),
         };
-    }
+    };
     fail::fail_point!("submit_before_place", |_| Err(Error::injected()));
-    let busy = turn_no.is_some_and(|turn| turn.busy);
-    let place = place(tx, tenant, run, turn_no.map(|turn| turn.number), busy).await?;
-    if let Some(turn) = &run.turn {
-        say(tx, tenant, turn, run.run_id).await?;
-    }
+    let place = place(tx, tenant, run, conversation, taken).await?;
+    say(tx, tenant, turn, run.run_id).await?;
     fail::fail_point!("submit_before_commit", |_| Err(Error::injected()));
-    Ok(Submitted::Accepted(place))
+    Ok(Submitted::Accepted { place, created_at })
 }
 
 async fn repeated(
@@ -223,20 +240,18 @@ async fn take_turn(
 async fn undo_turn(
     tx: &mut PgConnection,
     tenant: &str,
-    conversation: Option<Uuid>,
+    conversation: Uuid,
     run_id: RunId,
 ) -> Result<(), Error> {
-    if let Some(conversation) = conversation {
-        sqlx::query!(
-            r#"UPDATE conversations SET next_turn = next_turn - 1, active_run = nullif(active_run, $3)
-               WHERE tenant = $1 AND conversation_id = $2"#,
-            tenant,
-            conversation,
-            run_id.as_uuid(),
-        )
-        .execute(tx)
-        .await?;
-    }
+    sqlx::query!(
+        r#"UPDATE conversations SET next_turn = next_turn - 1, active_run = nullif(active_run, $3)
+           WHERE tenant = $1 AND conversation_id = $2"#,
+        tenant,
+        conversation,
+        run_id.as_uuid(),
+    )
+    .execute(tx)
+    .await?;
     Ok(())
 }
 
@@ -244,15 +259,16 @@ async fn insert(
     tx: &mut PgConnection,
     tenant: &str,
     run: &NewRun,
-    turn_no: Option<i64>,
-) -> Result<bool, Error> {
-    let inserted = sqlx::query!(
+    turn_no: i64,
+) -> Result<Option<DateTime<Utc>>, Error> {
+    Ok(sqlx::query_scalar!(
         r#"INSERT INTO agent_runs (tenant, run_id, scope, kind, capability, class, service_class, priority,
                priority_source, conversation_id, turn_no, root_run_id, idempotency_key, request_digest, max_attempts,
                backoff_base_ms, backoff_max_ms, budget_tokens, budget_ms, run_at, deadline, created_by, user_name, input)
            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $2, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
                $22, $23)
-           ON CONFLICT (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING"#,
+           ON CONFLICT (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+           RETURNING created_at"#,
         tenant,
         run.run_id.as_uuid(),
         run.scope,
@@ -277,18 +293,17 @@ async fn insert(
         run.user,
         run.input,
     )
-    .execute(tx)
-    .await?;
-    Ok(inserted.rows_affected() == 1)
+    .fetch_optional(tx)
+    .await?)
 }
 
-/// Writes the run's place and its first event.
+/// Writes the turn's place and its first event.
 async fn place(
     tx: &mut PgConnection,
     tenant: &str,
     run: &NewRun,
-    turn_no: Option<i64>,
-    busy: bool,
+    conversation: Uuid,
+    taken: TakenTurn,
 ) -> Result<Place, Error> {
     let parked = sqlx::query_scalar!(
         r#"WITH given AS (
@@ -316,12 +331,12 @@ async fn place(
         run.class,
         -run.priority,
         run.run_id.as_uuid(),
-        busy,
+        taken.busy,
         run.run_at,
         run.deadline,
         run.queue_max_age_ms,
-        run.turn.as_ref().map(|turn| turn.conversation_id.as_uuid()),
-        turn_no,
+        conversation,
+        taken.number,
         json!({"kind": run.kind, "capability": run.capability}),
     )
     .fetch_one(tx)

@@ -111,7 +111,10 @@ impl World {
             .submit_run(run)
             .await
             .expect("submit");
-        assert!(matches!(submitted, Submitted::Accepted(_)), "{submitted:?}");
+        assert!(
+            matches!(submitted, Submitted::Accepted { .. }),
+            "{submitted:?}"
+        );
         id
     }
 
@@ -139,7 +142,10 @@ impl World {
             .submit_run(run)
             .await
             .expect("submit");
-        assert!(matches!(submitted, Submitted::Accepted(_)), "{submitted:?}");
+        assert!(
+            matches!(submitted, Submitted::Accepted { .. }),
+            "{submitted:?}"
+        );
         id
     }
 

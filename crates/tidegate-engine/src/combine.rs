@@ -1,0 +1,140 @@
+//! Combining concurrent calls: while one batch is in flight the next one gathers.
+//!
+//! A lone caller waits for nobody: its batch of one starts at once. A caller that goes away takes nothing back; what it
+//! asked for happens or not with its batch, as if it had waited.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use parking_lot::Mutex;
+use tidegate_model::Code;
+use tokio::sync::oneshot;
+
+use crate::{Engine, Error};
+
+/// The answers to a batch, in its order.
+pub(crate) type Answers<O> = Pin<Box<dyn Future<Output = Vec<Result<O, Error>>> + Send>>;
+
+/// What a batch did as a whole: all outcomes in its order, or nothing.
+pub(crate) type Outcomes<O> = Pin<Box<dyn Future<Output = Result<Vec<O>, Error>> + Send>>;
+
+/// Gathers calls of one kind.
+#[derive(Debug)]
+pub(crate) struct Combiner<I, O> {
+    max: usize,
+    waiting: Mutex<Waiting<I, O>>,
+}
+
+/// A call and where its answer goes.
+type Call<I, O> = (I, oneshot::Sender<Result<O, Error>>);
+
+#[derive(Debug)]
+struct Waiting<I, O> {
+    calls: Vec<Call<I, O>>,
+    in_flight: bool,
+}
+
+impl<I, O> Combiner<I, O>
+where
+    I: Send + 'static,
+    O: Send + 'static,
+{
+    /// At most `max` calls make a batch.
+    pub(crate) const fn new(max: usize) -> Self {
+        Self {
+            max,
+            waiting: Mutex::new(Waiting {
+                calls: Vec::new(),
+                in_flight: false,
+            }),
+        }
+    }
+
+    /// Calls `work` with this call and those that came while the last batch was in flight. `own` finds this combiner in
+    /// the engine, which a batch keeps alive.
+    pub(crate) async fn call(
+        &self,
+        engine: &Engine,
+        own: fn(&Engine) -> &Self,
+        work: fn(Engine, Vec<I>) -> Answers<O>,
+        item: I,
+    ) -> Result<O, Error> {
+        let (answer, answered) = oneshot::channel();
+        let starts = {
+            let mut waiting = self.waiting.lock();
+            waiting.calls.push((item, answer));
+            !std::mem::replace(&mut waiting.in_flight, true)
+        };
+        if starts {
+            tokio::spawn(drain(engine.clone(), own, work));
+        }
+        answered.await.unwrap_or(Err(Error::Internal {
+            what: "a batch ended without an answer",
+        }))
+    }
+
+    fn next(&self) -> Option<Vec<Call<I, O>>> {
+        let mut waiting = self.waiting.lock();
+        if waiting.calls.is_empty() {
+            waiting.in_flight = false;
+            return None;
+        }
+        let taken = waiting.calls.len().min(self.max);
+        let rest = waiting.calls.split_off(taken);
+        Some(std::mem::replace(&mut waiting.calls, rest))
+    }
+}
+
+async fn drain<I, O>(
+    engine: Engine,
+    own: fn(&Engine) -> &Combiner<I, O>,
+    work: fn(Engine, Vec<I>) -> Answers<O>,
+) where
+    I: Send + 'static,
+    O: Send + 'static,
+{
+    while let Some(calls) = own(&engine).next() {
+        let (items, answers): (Vec<I>, Vec<_>) = calls.into_iter().unzip();
+        // In a task of its own: a batch that panics fails its callers, whose channels close, and nobody after them.
+        let batch = tokio::spawn(work(engine.clone(), items));
+        let Ok(outcomes) = batch.await else { continue };
+        for (answer, outcome) in answers.into_iter().zip(outcomes) {
+            // Whoever has gone away needs no answer.
+            let _gone = answer.send(outcome);
+        }
+    }
+}
+
+/// Runs a batch; where its content is at fault (a row that the database refuses), each call alone, so that one bad call
+/// fails nobody else.
+pub(crate) async fn all_or_each<I: Clone, O>(
+    items: Vec<I>,
+    run: impl Fn(Vec<I>) -> Outcomes<O>,
+) -> Vec<Result<O, Error>> {
+    let error = match run(items.clone()).await {
+        Ok(outcomes) => return outcomes.into_iter().map(Ok).collect(),
+        Err(error) => error,
+    };
+    if items.len() == 1 || error.code() == Code::DatabaseUnavailable {
+        let error = Arc::new(error);
+        return items
+            .iter()
+            .map(|_| Err(Error::Shared(Arc::clone(&error))))
+            .collect();
+    }
+    metrics::counter!("tidegate_batches_split_total").increment(1);
+    let mut outcomes = Vec::with_capacity(items.len());
+    for item in items {
+        let outcome = run(vec![item]).await;
+        outcomes.push(outcome.and_then(|mut one| {
+            one.pop().ok_or(Error::Internal {
+                what: "a batch of one had no outcome",
+            })
+        }));
+    }
+    outcomes
+}
+
+/// A batch's size, as histograms take it.
+pub(crate) fn count(calls: usize) -> f64 {
+    f64::from(u32::try_from(calls).unwrap_or(u32::MAX))
+}
