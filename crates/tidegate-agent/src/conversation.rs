@@ -43,9 +43,13 @@ fn text_of(content: &Value) -> String {
 }
 
 fn from_stored(message: &MessageView) -> Option<Message> {
-    let content = &message.content;
+    read_message(message.role, &message.content)
+}
+
+/// A stored message as models take it; nothing where it is none of ours.
+pub(crate) fn read_message(role: MessageRole, content: &Value) -> Option<Message> {
     let text = text_of(content);
-    Some(match message.role {
+    Some(match role {
         MessageRole::User => Message::User(text),
         MessageRole::System => Message::System(text),
         MessageRole::Tool => Message::Tool {

@@ -7,8 +7,10 @@
 //! which tools an operator marked (the catalogue of the engine).
 //!
 //! Invariants:
-//! * until the effect journal exists only tools that the operator marked `read` are offered to a model, and a call of
-//!   any other is refused before a server hears of it (O-21);
+//! * a tool that may change something is called only between an intent and an outcome in the journal of effects; an
+//!   attempt after one that had effects goes on from there and repeats none that it must not (R4.5);
+//! * background runs are offered tools that only read, and a call of any other is refused before a server hears of it
+//!   (O-21);
 //! * cancel, deadline, budget and a lost lease drop the model call in flight, which gives back its slot;
 //! * use is counted while it happens, so that a failed attempt reports it too;
 //! * contents of messages, arguments and answers of tools are in no log, error or metric;
@@ -19,8 +21,10 @@ mod conversation;
 mod cutoff;
 mod executor;
 mod failure;
+mod journal;
 pub mod limits;
 mod meter;
+mod resume;
 pub mod tools;
 mod turn;
 

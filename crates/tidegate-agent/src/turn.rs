@@ -1,7 +1,9 @@
 //! One attempt of a run: model, tools, model … until there is an answer.
 //!
-//! Every attempt starts from the conversation again. That is safe because only tools that read are offered, and needs
-//! nothing to be kept of an attempt that was lost.
+//! An attempt starts from the conversation again, which needs nothing to be kept of one that was lost. Only where an
+//! earlier attempt had effects it goes on from there (R4.5).
+
+use std::collections::HashSet;
 
 use futures::{StreamExt, stream};
 use serde_json::json;
@@ -11,7 +13,7 @@ use tidegate_llm::{
 };
 use tidegate_model::{
     Code,
-    api::{NewMessage, SideEffectLevel},
+    api::{ContextAnswer, NewMessage, SideEffectLevel},
     event::EventKind,
     run::QuotaBucket,
 };
@@ -21,8 +23,9 @@ use crate::{
     conversation::{opening, stored_assistant, stored_tool},
     cutoff::{CutOff, tokens_spent},
     executor::{Agent, no_context},
-    failure, limits,
+    failure, journal, limits,
     meter::CallMeter,
+    resume::{PlannedCall, Resumed, own_ids},
     tools::{Offer, ToolAnswer, bounded},
 };
 
@@ -38,6 +41,12 @@ pub(crate) struct Turn<'a> {
     added: Vec<NewMessage>,
     /// Bytes of answers of tools so far.
     tool_bytes: usize,
+    /// Answers of models so far, those of earlier attempts that it goes on from included.
+    steps: u32,
+    /// Ids of calls so far.
+    call_ids: HashSet<String>,
+    /// Calls that stand in the journal from earlier attempts.
+    journaled: HashSet<String>,
 }
 
 /// One answer of a model.
@@ -70,6 +79,9 @@ impl<'a> Turn<'a> {
             messages: Vec::new(),
             added: Vec::new(),
             tool_bytes: 0,
+            steps: 0,
+            call_ids: HashSet::new(),
+            journaled: HashSet::new(),
         }
     }
 
@@ -85,38 +97,77 @@ impl<'a> Turn<'a> {
 
     async fn steps(&mut self) -> Result<serde_json::Value, Failure> {
         let model = self.model()?;
-        let stored = match self.job.run().conversation_id {
-            Some(_) => {
-                let context = self.job.context(limits::CONTEXT_MESSAGES).await;
-                context.map_err(|error| no_context(&error))?.messages
-            }
-            None => Vec::new(),
-        };
-        self.messages = opening(&self.agent.settings.system_prompt, &stored, self.job);
-        let tenant = &self.job.run().tenant;
-        let offer = self.agent.tools.offer(tenant, SideEffectLevel::Read);
-        let offer = offer.await;
-        if !offer.is_empty() {
-            let body = json!({ "note": "tools.offered", "tools": offer.map() });
-            self.job.events().send(EventKind::WorkerNote, body).await;
-        }
-        for step in 1..=self.agent.settings.max_steps {
-            let answer = self.ask(&model, &offer).await?;
+        let left = self.left_by_others().await?;
+        self.messages = opening(&self.agent.settings.system_prompt, &left.messages, self.job);
+        let offer = self.offer().await;
+        self.resume(left, &offer).await?;
+        while self.steps < self.agent.settings.max_steps {
+            self.steps += 1;
+            let mut answer = self.ask(&model, &offer).await?;
+            own_ids(&mut answer.calls, &mut self.call_ids, self.steps);
             let text = bounded(&answer.text, limits::ANSWER_MAX_BYTES);
             self.add(stored_assistant(&text, &answer.calls, &offer))
                 .await;
             if answer.calls.is_empty() {
-                return final_answer(&text, &answer, step);
+                return final_answer(&text, &answer, self.steps);
             }
             self.messages.push(Message::Assistant {
                 text: answer.text,
                 tool_calls: answer.calls.clone(),
             });
-            self.use_tools(&offer, answer.calls).await;
+            let planned = answer.calls.into_iter().map(|call| PlannedCall {
+                tool: offer.canonical(&call.name),
+                call,
+            });
+            self.use_tools(&offer, planned.collect()).await?;
         }
         let steps = self.agent.settings.max_steps;
         let text = format!("no answer after {steps} model calls; see the setting agentMaxSteps");
         Err(Failure::new(Code::AgentStepsExhausted, text))
+    }
+
+    /// The conversation of a turn, and what earlier attempts left; the first attempt of a run that is no turn has
+    /// neither.
+    async fn left_by_others(&self) -> Result<ContextAnswer, Failure> {
+        let first = self.job.lease().fence.number == 1;
+        if self.job.run().conversation_id.is_none() && first {
+            return Ok(ContextAnswer::default());
+        }
+        let context = self.job.context(limits::CONTEXT_MESSAGES).await;
+        context.map_err(|error| no_context(&error))
+    }
+
+    /// What this attempt may call; work in the background only reads (R20.2).
+    async fn offer(&self) -> Offer {
+        let run = self.job.run();
+        let most = match run.quota_bucket {
+            QuotaBucket::Background => SideEffectLevel::Read,
+            QuotaBucket::Foreground | QuotaBucket::Uncounted => SideEffectLevel::Write,
+        };
+        let offer = self.agent.tools.offer(&run.tenant, most).await;
+        if !offer.is_empty() {
+            let body = json!({ "note": "tools.offered", "tools": offer.map() });
+            self.job.events().send(EventKind::WorkerNote, body).await;
+        }
+        offer
+    }
+
+    /// Goes on from where an earlier attempt had effects: what it said and did stands, its open calls are made now.
+    async fn resume(&mut self, left: ContextAnswer, offer: &Offer) -> Result<(), Failure> {
+        if left.effects.is_empty() {
+            return Ok(());
+        }
+        let effects = left.effects.into_iter();
+        self.journaled = effects.map(|effect| effect.call_id.to_string()).collect();
+        let resumed = Resumed::of(left.earlier);
+        self.call_ids = resumed.call_ids();
+        self.steps = resumed.steps;
+        self.tool_bytes = resumed.tool_bytes;
+        self.messages.extend(resumed.messages);
+        self.added = resumed.kept;
+        let body = json!({ "note": "turn.resumed", "step": self.steps, "openCalls": resumed.pending.len() });
+        self.job.events().send(EventKind::WorkerNote, body).await;
+        self.use_tools(offer, resumed.pending).await
     }
 
     fn model(&self) -> Result<Model, Failure> {
@@ -202,57 +253,84 @@ impl<'a> Turn<'a> {
         self.job.events().send(EventKind::ModelCalled, body).await;
     }
 
-    /// Calls the tools of one answer, some at once, and keeps their order.
-    async fn use_tools(&mut self, offer: &Offer, calls: Vec<ToolCall>) {
+    /// Calls the tools of one answer and keeps their order: some at once where all only read, else one after the other,
+    /// so that none begins after one whose outcome is not known.
+    async fn use_tools(&mut self, offer: &Offer, calls: Vec<PlannedCall>) -> Result<(), Failure> {
+        if calls.iter().any(|planned| self.is_effect(offer, planned)) {
+            for planned in calls {
+                let answer = self.use_tool(offer, &planned).await?;
+                self.answered(planned.call.id, &answer).await;
+            }
+            return Ok(());
+        }
         let this = &*self;
-        let answers: Vec<(ToolCall, ToolAnswer)> = stream::iter(calls)
-            .map(|call| async move {
-                let answer = this.use_tool(offer, &call).await;
-                (call, answer)
+        let answers: Vec<(String, Result<ToolAnswer, Failure>)> = stream::iter(calls)
+            .map(|planned| async move {
+                let answer = this.use_tool(offer, &planned).await;
+                (planned.call.id, answer)
             })
             .buffered(limits::TOOL_CALLS_AT_ONCE)
             .collect()
             .await;
-        for (call, answer) in answers {
-            let left = limits::TOOL_TEXT_TOTAL_BYTES.saturating_sub(self.tool_bytes);
-            let text = bounded(&answer.text, left);
-            self.tool_bytes += text.len();
-            self.add(stored_tool(&call.id, &text, answer.is_error))
-                .await;
-            self.messages.push(Message::Tool {
-                call_id: call.id,
-                text,
-            });
+        for (call_id, answer) in answers {
+            self.answered(call_id, &answer?).await;
         }
+        Ok(())
     }
 
-    async fn use_tool(&self, offer: &Offer, call: &ToolCall) -> ToolAnswer {
-        let tool = offer.canonical(&call.name);
+    /// Takes what a tool answered into the conversation.
+    async fn answered(&mut self, call_id: String, answer: &ToolAnswer) {
+        let left = limits::TOOL_TEXT_TOTAL_BYTES.saturating_sub(self.tool_bytes);
+        let text = bounded(&answer.text, left);
+        self.tool_bytes += text.len();
+        self.add(stored_tool(&call_id, &text, answer.is_error))
+            .await;
+        self.messages.push(Message::Tool { call_id, text });
+    }
+
+    /// Whether a call stands in the journal: it may change something, or an earlier attempt took it for one that does.
+    fn is_effect(&self, offer: &Offer, planned: &PlannedCall) -> bool {
+        let level = offer.level(&planned.call.name);
+        level.is_some_and(|level| level != SideEffectLevel::Read)
+            || self.journaled.contains(&planned.call.id)
+    }
+
+    async fn use_tool(&self, offer: &Offer, planned: &PlannedCall) -> Result<ToolAnswer, Failure> {
+        let (call, tool) = (&planned.call, &planned.tool);
         let body = json!({ "callId": call.id, "tool": tool });
         self.job.events().send(EventKind::ToolCalled, body).await;
         let started = Instant::now();
-        let answer = self
-            .agent
-            .tools
-            .call(offer, &call.name, &call.arguments)
-            .await;
+        let tools = &self.agent.tools;
+        let answer = if self.is_effect(offer, planned) {
+            let level = offer.level(&call.name);
+            journal::call(self.job, tools, offer, planned, level).await
+        } else {
+            Ok(tools.call(offer, &call.name, &call.arguments).await)
+        };
+        let shown = if offer.knows(&call.name) {
+            tool
+        } else {
+            "unknown"
+        };
+        let (code, is_error) = match &answer {
+            Ok(answer) => (answer.code, answer.is_error),
+            Err(failure) => (Some(failure.code), true),
+        };
         let elapsed = started.elapsed();
-        let known = offer.knows(&call.name);
-        let shown = if known { tool.as_str() } else { "unknown" };
         tracing::info!(
             tool = shown,
-            code = answer.code.map(Code::as_str),
-            is_error = answer.is_error,
+            code = code.map(Code::as_str),
+            is_error,
             ?elapsed,
             "tool called"
         );
         let mut body = json!({
             "callId": call.id,
             "tool": tool,
-            "isError": answer.is_error,
+            "isError": is_error,
             "tookMs": u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
         });
-        if let Some(code) = answer.code {
+        if let Some(code) = code {
             body["code"] = json!(code);
         }
         self.job.events().send(EventKind::ToolFinished, body).await;

@@ -8,8 +8,10 @@ use tidegate_model::{
     RunId,
     api::{
         AppendEvents, AttemptAnswer, ClaimAnswer, ClaimRequest, CompleteRun, ContextAnswer,
-        ContextRequest, FailRun, ReleaseRun, RenewAnswer, RenewRequest,
+        ContextRequest, FailRun, IntentAnswer, RecordIntent, RecordOutcome, ReleaseRun,
+        RenewAnswer, RenewRequest,
     },
+    effect::CallId,
 };
 
 use crate::{Client, Result, limits, request::Call};
@@ -23,7 +25,16 @@ pub trait WorkerApi: Send + Sync + std::fmt::Debug {
     async fn renew(&self, request: RenewRequest) -> Result<RenewAnswer>;
     /// Adds events; the same numbers twice are written once.
     async fn append_events(&self, run_id: RunId, request: AppendEvents) -> Result<()>;
-    /// Reads the conversation of a turn.
+    /// Records that a call is about to be made that may change something (R4.5); the answer says what is known of it.
+    async fn record_intent(&self, run_id: RunId, request: RecordIntent) -> Result<IntentAnswer>;
+    /// Records what came of a call.
+    async fn record_outcome(
+        &self,
+        run_id: RunId,
+        call_id: CallId,
+        request: RecordOutcome,
+    ) -> Result<()>;
+    /// Reads the conversation of a turn, and what earlier attempts left.
     async fn context(&self, run_id: RunId, request: ContextRequest) -> Result<ContextAnswer>;
     /// Ends the run well.
     async fn complete(&self, run_id: RunId, request: CompleteRun) -> Result<AttemptAnswer>;
@@ -57,6 +68,21 @@ impl WorkerApi for Client {
     async fn context(&self, run_id: RunId, request: ContextRequest) -> Result<ContextAnswer> {
         self.json(attempt_call(run_id, "context").body(&request)?)
             .await
+    }
+
+    async fn record_intent(&self, run_id: RunId, request: RecordIntent) -> Result<IntentAnswer> {
+        self.json(attempt_call(run_id, "effects").body(&request)?)
+            .await
+    }
+
+    async fn record_outcome(
+        &self,
+        run_id: RunId,
+        call_id: CallId,
+        request: RecordOutcome,
+    ) -> Result<()> {
+        let call = attempt_call(run_id, &format!("effects/{call_id}"));
+        self.done(call.body(&request)?).await
     }
 
     async fn complete(&self, run_id: RunId, request: CompleteRun) -> Result<AttemptAnswer> {

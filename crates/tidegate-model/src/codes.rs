@@ -59,6 +59,10 @@ text_enum! {
         QueueExpired = "QUEUE_EXPIRED",
         /// Somebody cancelled the run.
         Cancelled = "CANCELLED",
+        /// A person gave up on a run in review.
+        Abandoned = "ABANDONED",
+        /// Nobody knows whether an effect happened that the attempt is about to repeat.
+        EffectUnknown = "EFFECT_UNKNOWN",
         /// The worker reported a failure of its own.
         WorkerFailed = "WORKER_FAILED",
         /// A tool that is not marked `read` was called.
@@ -93,6 +97,8 @@ impl Code {
             | Self::StateConflict
             | Self::VersionConflict
             | Self::ParentEnded
+            | Self::EffectUnknown
+            | Self::Abandoned
             | Self::Cancelled => 409,
             Self::EventsPruned => 410,
             Self::PayloadTooLarge => 413,
@@ -157,6 +163,8 @@ impl Code {
             Self::DeadlineExceeded => "the deadline passed",
             Self::QueueExpired => "the run waited too long in the queue",
             Self::Cancelled => "the run was cancelled",
+            Self::Abandoned => "a person gave up on the run",
+            Self::EffectUnknown => "nobody knows whether this effect happened",
             Self::WorkerFailed => "the worker reported a failure",
             Self::ToolNotReadOnly => "only tools marked read may be called",
             Self::ToolUnavailable => "the tool is not available",

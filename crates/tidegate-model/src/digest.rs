@@ -31,9 +31,64 @@ pub fn canonical_digest<T: Serialize>(value: &T) -> Result<Digest, serde_json::E
     Ok(Digest(Sha256::digest(canonical_json(value)?).into()))
 }
 
+/// A text that is no digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a digest: expected sha256: and 64 lower-case hexadecimal digits")]
+pub struct InvalidDigest;
+
+impl std::str::FromStr for Digest {
+    type Err = InvalidDigest;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        let hex = text.strip_prefix("sha256:").ok_or(InvalidDigest)?;
+        let plain = hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if hex.len() != 64 || !plain {
+            return Err(InvalidDigest);
+        }
+        let mut bytes = [0; 32];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let pair = hex.get(index * 2..index * 2 + 2).ok_or(InvalidDigest)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| InvalidDigest)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for Digest {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        crate::ids::string_schema("^sha256:[0-9a-f]{64}$")
+    }
+}
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for Digest {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_digest_is_read_as_it_is_written() {
+        let digest = canonical_digest(&1).unwrap();
+        assert_eq!(digest.to_string().parse(), Ok(digest));
+        let upper = digest.to_string().to_ascii_uppercase();
+        for bad in ["", "sha256:", "sha256:00", &upper, &format!("{digest}0")] {
+            assert_eq!(bad.parse::<Digest>(), Err(InvalidDigest), "{bad}");
+        }
+    }
 
     /// R6.1: the order of fields does not change a digest, a value does.
     #[test]

@@ -23,6 +23,11 @@ text_enum! {
         ToolFinished = "tool.finished",
         /// Anything a worker wants to say. Body: free.
         WorkerNote = "worker.note",
+        /// An attempt ended and left effects of which nobody knows whether they happened; a person decides. Body: `attempt`,
+        /// `outcome`, `code`, `effects` with `callId`, `tool`, `intendedAt`.
+        RunReview = "run.review",
+        /// A person said what became of effects. Body: `verdict`, `callIds`, `left` (how many are still in question), `by`.
+        RunResolved = "run.resolved",
         /// A dead letter was put back. Body: `by`.
         RunRequeued = "run.requeued",
         /// The run is over. Body: `state`, `code`.

@@ -12,6 +12,7 @@ pub mod codes;
 pub mod config;
 pub mod contracts;
 pub mod digest;
+pub mod effect;
 pub mod event;
 pub mod fence;
 pub mod ids;

@@ -4,6 +4,14 @@
 pub const REQUEST_MAX_BYTES: usize = 1 << 20;
 /// The largest result of a run, in bytes.
 pub const RESULT_MAX_BYTES: usize = 4 << 20;
+/// The largest result that the journal of effects keeps of a call, in bytes.
+pub const EFFECT_RESULT_MAX_BYTES: usize = 64 << 10;
+/// The most effects of one run.
+pub const EFFECTS_PER_RUN_MAX: i64 = 1_000;
+/// The longest name of a tool in the journal, in characters.
+pub const EFFECT_TOOL_MAX_CHARS: usize = 200;
+/// The longest note on a review, in characters.
+pub const NOTE_MAX_CHARS: usize = 2_000;
 /// The longest idempotency key, in bytes.
 pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 200;
 /// The most leases one claim may ask for.

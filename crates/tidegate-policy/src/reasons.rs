@@ -240,6 +240,14 @@ impl Cause {
     }
 }
 
+/// What to do about a run in review (R4.5), as an instruction.
+pub fn review_remedy(run: RunId) -> String {
+    format!(
+        "find out whether the effect happened, then `tidegate run resolve {run} done` or `not-done`, or give up with \
+         `tidegate run resolve {run} abandon` (POST /v1/runs/{run}/resolve)"
+    )
+}
+
 /// Every cause that holds for the runs of a lane, ranked; never empty.
 ///
 /// `WAITING_FOR_WORKER` holds where nothing else does: the runs may start, and nobody free has taken them.

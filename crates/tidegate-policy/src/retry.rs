@@ -34,6 +34,8 @@ pub struct AttemptFacts {
     pub backoff_base_ms: i64,
     /// Largest step of the backoff, in milliseconds.
     pub backoff_max_ms: i64,
+    /// Whether the attempt leaves an effect that may not be repeated and of which nobody knows whether it happened (R4.5).
+    pub unknown_effects: bool,
 }
 
 /// How an attempt came to its end.
@@ -75,6 +77,8 @@ pub enum Disposition {
         /// For this long, in milliseconds.
         delay_ms: i64,
     },
+    /// A person decides what became of an effect.
+    Review,
 }
 
 /// What is written about an attempt and what becomes of its run.
@@ -97,6 +101,20 @@ pub fn after_attempt(facts: &AttemptFacts, report: Report, jitter: f64) -> Verdi
     if let Some(verdict) = stopped(facts, report) {
         return verdict;
     }
+    let verdict = of_report(facts, report, jitter);
+    // A holder that completes knows what it did. Any other end, the last attempt's included, leaves it to a person: the
+    // run neither calls again blindly nor ends with a question open.
+    if facts.unknown_effects && report != Report::Completed {
+        return Verdict {
+            next: Disposition::Review,
+            ..verdict
+        };
+    }
+    verdict
+}
+
+/// What follows by the report alone.
+fn of_report(facts: &AttemptFacts, report: Report, jitter: f64) -> Verdict {
     match report {
         Report::Completed => Verdict {
             outcome: AttemptOutcome::Succeeded,
@@ -237,6 +255,7 @@ mod tests {
             stop: None,
             backoff_base_ms: 1_000,
             backoff_max_ms: 300_000,
+            unknown_effects: false,
         }
     }
 
@@ -356,6 +375,43 @@ mod tests {
                 ..
             }
         ));
+    }
+
+    /// R4.5: an effect of which nobody knows sends the run to a person, however the attempt ended, unless the run is
+    /// over for another reason or its holder completed it.
+    #[test]
+    fn an_unknown_effect_goes_to_a_person() {
+        let unknown = AttemptFacts {
+            attempt: 5,
+            unknown_effects: true,
+            ..facts()
+        };
+        let given_up = Report::Failed {
+            code: Code::WorkerFailed,
+            retryable: false,
+            retry_after_ms: 0,
+        };
+        for report in [FAILED, given_up, Report::Released, Report::LeaseLost] {
+            let verdict = after_attempt(&unknown, report, 0.5);
+            assert_eq!(verdict.next, Disposition::Review, "{report:?}");
+            let known = AttemptFacts {
+                unknown_effects: false,
+                ..unknown
+            };
+            let otherwise = after_attempt(&known, report, 0.5);
+            let facts = |v: Verdict| (v.outcome, v.code, v.counts, v.lost);
+            assert_eq!(facts(verdict), facts(otherwise), "{report:?}");
+        }
+        let completed = after_attempt(&unknown, Report::Completed, 0.5).next;
+        assert!(matches!(completed, Disposition::End { .. }));
+        for stop in [StopReason::Cancel, StopReason::Budget] {
+            let stopped = AttemptFacts {
+                stop: Some(stop),
+                ..unknown
+            };
+            let next = after_attempt(&stopped, Report::LeaseLost, 0.5).next;
+            assert!(matches!(next, Disposition::End { .. }), "{stop:?}");
+        }
     }
 
     /// R3.11: a graceful hand-back costs no attempt.

@@ -7,14 +7,16 @@ use async_trait::async_trait;
 use tidegate_client::{Error, Result, WorkerApi};
 use tidegate_engine::{
     Engine, Principal,
-    worker::{close, context, events, renew},
+    worker::{close, context, effects, events, renew},
 };
 use tidegate_model::{
     RunId,
     api::{
         AppendEvents, AttemptAnswer, ClaimAnswer, ClaimRequest, CompleteRun, ContextAnswer,
-        ContextRequest, FailRun, ReleaseRun, RenewAnswer, RenewRequest,
+        ContextRequest, FailRun, IntentAnswer, RecordIntent, RecordOutcome, ReleaseRun,
+        RenewAnswer, RenewRequest,
     },
+    effect::CallId,
 };
 
 use crate::{claim, shutdown::Shutdown};
@@ -73,6 +75,23 @@ impl WorkerApi for InProcessWorker {
 
     async fn context(&self, run_id: RunId, request: ContextRequest) -> Result<ContextAnswer> {
         context::context(&self.engine, &self.principal, run_id, request)
+            .await
+            .map_err(told)
+    }
+
+    async fn record_intent(&self, run_id: RunId, request: RecordIntent) -> Result<IntentAnswer> {
+        effects::intend(&self.engine, &self.principal, run_id, request)
+            .await
+            .map_err(told)
+    }
+
+    async fn record_outcome(
+        &self,
+        run_id: RunId,
+        call_id: CallId,
+        request: RecordOutcome,
+    ) -> Result<()> {
+        effects::settle(&self.engine, &self.principal, run_id, call_id, request)
             .await
             .map_err(told)
     }

@@ -59,6 +59,10 @@ fn describe() {
 
 const COUNTERS: &[(&str, &str)] = &[
     (
+        "tidegate_reviews_total",
+        "Runs that went to a person, because nobody knows whether an effect happened.",
+    ),
+    (
         "tidegate_attempts_total",
         "Attempts that ended, by outcome.",
     ),

@@ -12,6 +12,7 @@ pub mod catalog;
 pub mod cluster;
 pub mod conversations;
 pub mod duties;
+pub mod effects;
 pub mod error;
 pub mod events;
 pub mod instances;

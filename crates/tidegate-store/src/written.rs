@@ -71,21 +71,53 @@ pub(crate) struct Record<'a> {
     pub after: Value,
 }
 
-/// Appends the audit row and the revision; the last statement of an administrative transaction.
-pub(crate) async fn record(tx: &mut PgConnection, record: Record<'_>) -> Result<i64, Error> {
-    let tenant = record.tenant.map(TenantId::as_str);
+/// What stands in the audit log of a write that changes no configuration. No contents of a tenant's work.
+#[derive(Debug, Clone)]
+pub(crate) struct Audited<'a> {
+    pub author: &'a Author,
+    /// For example `run.resolve`.
+    pub action: &'static str,
+    pub subject: &'a str,
+    pub tenant: Option<&'a TenantId>,
+    pub before: Value,
+    pub after: Value,
+}
+
+/// Appends the audit row alone.
+pub(crate) async fn append_audit(
+    tx: &mut PgConnection,
+    audited: &Audited<'_>,
+) -> Result<(), Error> {
     sqlx::query!(
         "INSERT INTO audit_log (actor, tenant, action, subject, before, after, request_id)
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        record.author.actor,
-        tenant,
-        record.action,
-        record.subject,
-        record.before,
-        record.after,
-        record.author.request_id,
+        audited.author.actor,
+        audited.tenant.map(TenantId::as_str),
+        audited.action,
+        audited.subject,
+        audited.before,
+        audited.after,
+        audited.author.request_id,
     )
-    .execute(&mut *tx)
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Appends the audit row and the revision; the last statement of an administrative transaction.
+pub(crate) async fn record(tx: &mut PgConnection, record: Record<'_>) -> Result<i64, Error> {
+    let tenant = record.tenant.map(TenantId::as_str);
+    append_audit(
+        tx,
+        &Audited {
+            author: record.author,
+            action: record.action,
+            subject: record.subject,
+            tenant: record.tenant,
+            before: record.before,
+            after: record.after,
+        },
+    )
     .await?;
     // A statement of its own: the next one's snapshot must be newer than the lock.
     sqlx::query!("SELECT pg_advisory_xact_lock(hashtextextended('tidegate config_revisions', 0))")

@@ -131,7 +131,7 @@ async fn a_late_holder_writes_nothing() {
     // Already before anybody has taken over.
     assert!(
         fleet
-            .renew_leases("main", &[held(&late)], 30_000)
+            .renew_leases("main", &[held(&late)], &[0], 30_000)
             .await
             .expect("renew")
             .is_empty()

@@ -12,9 +12,19 @@ use std::sync::{
 use sqlx::Connection as _;
 
 use rig::{DAY_MS, World, report_of, tenant};
-use tidegate_model::run::{QuotaBucket, RunKind};
+use serde_json::Value;
+use tidegate_model::{
+    RunId,
+    digest::Digest,
+    effect::{EffectOutcome, ReviewVerdict},
+    run::{QuotaBucket, RunKind, RunState},
+};
 use tidegate_policy::retry::Report;
-use tidegate_store::attempts::close::Closer;
+use tidegate_store::{
+    Author,
+    attempts::{close::Closer, resolve::Resolution},
+    effects::Intent,
+};
 
 /// What happens at a failpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,4 +283,98 @@ async fn cancelled_callers_leave_clean_connections() {
         .claim(&acme, QuotaBucket::Uncounted, 1, None, 30_000)
         .await;
     assert_eq!(leases[0].run_id, run);
+}
+
+/// R4.5: at each point of the journal, by each fault: what was to be recorded is recorded whole or not at all, so that a
+/// takeover goes to a person exactly where an intent stands without its outcome.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_journal_is_written_whole_or_not_at_all() {
+    let _scenario = fail::FailScenario::setup();
+    let world = Arc::new(World::new(&["acme"]).await);
+    for fault in FAULTS {
+        for (point, expected) in [
+            ("intent_before_commit", RunState::Queued),
+            ("outcome_before_commit", RunState::Review),
+        ] {
+            let state = break_journal(&world, point, fault).await;
+            // A commit that the caller no longer waits for may happen.
+            let kept = fault == Fault::CallerGone;
+            assert!(state == expected || kept, "{point} {fault:?}: {state}");
+            world.audit().await;
+            break_verdict(&world, fault).await;
+            sqlx::query(
+                "TRUNCATE run_queue, run_parked, run_effects, run_events, agent_runs, run_attempts",
+            )
+            .execute(world.db.pool())
+            .await
+            .expect("truncate");
+        }
+    }
+}
+
+/// Breaks one step of the journal, and takes the run over; where it is then.
+async fn break_journal(world: &Arc<World>, point: &'static str, fault: Fault) -> RunState {
+    let acme = tenant("acme");
+    world.submit(&acme, RunKind::BusinessTask).await;
+    let mut leases = world
+        .claim(&acme, QuotaBucket::Uncounted, 1, None, 30_000)
+        .await;
+    let lease = leases.pop().expect("lease");
+    let intent = Intent {
+        call_id: "c1".parse().expect("call id"),
+        tool: "files/write".to_owned(),
+        arguments_digest: Digest([1; 32]),
+        idempotent: false,
+    };
+    let (fleet, held) = (world.store.fleet(), rig::held(&lease));
+    if point == "intent_before_commit" {
+        let step = async move { fleet.record_intent("main", &held, intent, 10).await };
+        with_fault(world, point, fault, step).await;
+    } else {
+        let call = intent.call_id.clone();
+        fleet
+            .record_intent("main", &held, intent, 10)
+            .await
+            .expect("intent");
+        let step = async move {
+            let done = EffectOutcome::Done;
+            fleet
+                .record_outcome("main", &held, call, done, Value::Null)
+                .await
+        };
+        with_fault(world, point, fault, step).await;
+    }
+    world.expire_leases().await;
+    let closed = world
+        .close(&lease, Report::LeaseLost, Closer::Takeover)
+        .await;
+    closed[0].state()
+}
+
+/// Breaks the verdict on a run in review: it is in review still, or queued.
+async fn break_verdict(world: &Arc<World>, fault: Fault) {
+    let review = "SELECT count(*) FROM run_parked WHERE why = 'review'";
+    if world.count(review).await == 0 {
+        return;
+    }
+    let run: uuid::Uuid = sqlx::query_scalar("SELECT run_id FROM run_parked")
+        .fetch_one(world.db.pool())
+        .await
+        .expect("run");
+    let scoped = world.store.tenant(&tenant("acme"));
+    let resolution = Resolution {
+        run_id: RunId::from_uuid(run),
+        verdict: ReviewVerdict::ConfirmDone,
+        call_id: None,
+        note: None,
+        by: Author::system(),
+    };
+    let step = async move { scoped.resolve_review(resolution, DAY_MS).await };
+    with_fault(world, "resolve_before_commit", fault, step).await;
+    let queued = world.count("SELECT count(*) FROM run_queue").await;
+    let recorded = "SELECT count(*) FROM run_effects WHERE outcome IS NOT NULL";
+    assert_eq!(world.count(recorded).await, queued, "{fault:?}");
+    assert_eq!(world.count(review).await, 1 - queued, "{fault:?}");
+    assert!(queued == 0 || fault == Fault::CallerGone, "{fault:?}");
+    world.audit().await;
 }

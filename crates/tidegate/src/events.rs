@@ -1,5 +1,6 @@
 //! A run's events for people: pieces of the reply as they come, everything else as one dimmed line.
 
+use serde_json::Value;
 use tidegate_model::{api::RunEvent, event::EventKind};
 
 use crate::output::{Output, duration};
@@ -154,7 +155,12 @@ pub fn describe(event: &RunEvent) -> Option<String> {
                 .collect();
             format!("may call {}", names.join(", "))
         }
+        EventKind::WorkerNote if body["note"] == "turn.resumed" => {
+            format!("goes on from step {}", body["step"])
+        }
         EventKind::WorkerNote => format!("note: {body}"),
+        EventKind::RunReview => review(body),
+        EventKind::RunResolved => resolved(body),
         EventKind::RunRequeued => format!("put back by {}", text("by")),
         EventKind::RunEnded => match body["code"].as_str() {
             Some(code) => format!("{} ({code})", text("state")),
@@ -163,4 +169,27 @@ pub fn describe(event: &RunEvent) -> Option<String> {
         EventKind::MessageDelta | EventKind::MessageCompleted => return None,
     };
     Some(line)
+}
+
+/// An attempt that left a question to a person.
+fn review(body: &Value) -> String {
+    let effects = body["effects"].as_array().into_iter().flatten();
+    let tools: Vec<&str> = effects
+        .filter_map(|effect| effect["tool"].as_str())
+        .collect();
+    format!(
+        "attempt {} ended: {}; in review, nobody knows whether {} happened",
+        body["attempt"],
+        body["outcome"].as_str().unwrap_or("?"),
+        tools.join(", ")
+    )
+}
+
+/// What a person said.
+fn resolved(body: &Value) -> String {
+    let verdict = body["verdict"].as_str().unwrap_or("?");
+    match body["left"].as_i64() {
+        Some(left) if left > 0 => format!("{verdict}; {left} left in question"),
+        _ => format!("{verdict}, said by {}", body["by"].as_str().unwrap_or("?")),
+    }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail loudly")]
 
+mod effects;
 mod endings;
 #[path = "../../../tidegate-client/tests/fake/mod.rs"]
 mod fake;

@@ -2,7 +2,7 @@
 
 use tidegate_model::{
     RunId,
-    api::{BulkOutcome, Page, RunExplain, RunFilter, RunView, SubmitRun},
+    api::{BulkOutcome, Page, ResolveRun, RunExplain, RunFilter, RunView, SubmitRun},
 };
 
 use crate::{Client, Result, request::Call};
@@ -38,6 +38,12 @@ impl Client {
     /// `POST /v1/runs/{id}/requeue`: puts a dead letter back.
     pub async fn requeue_run(&self, run_id: RunId) -> Result<RunView> {
         self.json(Call::post(format!("/v1/runs/{run_id}/requeue")))
+            .await
+    }
+
+    /// `POST /v1/runs/{id}/resolve`: what a person found out about a run in review.
+    pub async fn resolve_run(&self, run_id: RunId, body: &ResolveRun) -> Result<RunView> {
+        self.json(Call::post(format!("/v1/runs/{run_id}/resolve")).body(body)?)
             .await
     }
 

@@ -25,7 +25,6 @@ pub struct Job {
     held: Arc<Held>,
     api: Arc<dyn WorkerApi>,
     events: EventWriter,
-    usage: UsageMeter,
 }
 
 impl Job {
@@ -56,10 +55,18 @@ impl Job {
 
     /// Where use is counted.
     pub fn usage(&self) -> &UsageMeter {
-        &self.usage
+        &self.held.usage
     }
 
-    /// The conversation of a turn: the latest `limit` messages up to and including its own input.
+    pub(super) fn held(&self) -> &Held {
+        &self.held
+    }
+
+    pub(super) fn api(&self) -> &dyn WorkerApi {
+        &*self.api
+    }
+
+    /// What earlier attempts left, and the conversation of a turn: the latest `limit` messages up to and including its own input.
     pub async fn context(&self, limit: u32) -> Result<ContextAnswer> {
         let fence = self.lease.fence;
         let request = ContextRequest { fence, limit };
@@ -89,7 +96,6 @@ impl Shared {
                 held: Arc::clone(&held),
                 api: Arc::clone(&self.api),
                 events,
-                usage: UsageMeter::default(),
             };
             match self.work(&job).await {
                 Work::Done(outcome) => self.report(&job, outcome).await,
@@ -146,7 +152,7 @@ impl Shared {
                 Err(reason) => Outcome::Failed(refused_events(&reason)),
             };
             job.held.close();
-            let report = Report::new(outcome, job.lease.fence, &job.usage);
+            let report = Report::new(outcome, job.lease.fence, job.usage());
             self.write(job, report).await;
         };
         tokio::select! {
@@ -180,7 +186,7 @@ impl Shared {
                 tracing::warn!(%error, "the server refuses the result");
                 let text = format!("the server refused the result: {error}");
                 let failure = Failure::new(Code::WorkerFailed, text);
-                report = Report::new(Outcome::Failed(failure), job.lease.fence, &job.usage);
+                report = Report::new(Outcome::Failed(failure), job.lease.fence, job.usage());
             } else {
                 // The lease runs out and the run is taken over: late, but not lost.
                 tracing::error!(report = report.name(), %error, "the server refuses the report");

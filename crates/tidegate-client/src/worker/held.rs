@@ -16,6 +16,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use super::outcome::UsageMeter;
 use crate::limits;
 
 /// Why an attempt should stop, from weakest to strongest.
@@ -55,6 +56,8 @@ impl StopSignal {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) lease: LeaseRef,
+    /// What the attempt has used so far; goes with each renewal.
+    pub(super) usage: UsageMeter,
     validity: watch::Sender<Validity>,
     stop: watch::Sender<Stop>,
     /// The attempt is being reported; the answer to that says the truth about the lease.
@@ -163,6 +166,7 @@ impl Leases {
                 run_id: lease.run.run_id,
                 fence: lease.fence,
             },
+            usage: UsageMeter::default(),
             validity: watch::Sender::new(validity),
             stop: watch::Sender::new(Stop::No),
             closing: AtomicBool::new(false),

@@ -15,6 +15,7 @@
 //! with [`WorkerLoop::handlers_on`] or `spawn_blocking`.
 
 mod attempt;
+mod effects;
 mod events;
 mod held;
 mod outcome;

@@ -80,7 +80,7 @@ impl UsageMeter {
         self.tokens.load(Ordering::Relaxed)
     }
 
-    fn read(&self) -> AttemptUsage {
+    pub(super) fn read(&self) -> AttemptUsage {
         AttemptUsage {
             tokens: self.tokens(),
         }

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate_model::api::RenewRequest;
+use tidegate_model::{
+    api::{AttemptUsage, RenewLease, RenewRequest},
+    limits::BUDGET_MAX,
+};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::held::{Held, Leases};
@@ -74,7 +77,7 @@ impl Renewals {
     /// Renews some leases; whether there was an answer.
     pub(super) async fn renew(&self, leases: &[Arc<Held>]) -> bool {
         let request = RenewRequest {
-            leases: leases.iter().map(|held| held.lease).collect(),
+            leases: leases.iter().map(|held| with_usage(held)).collect(),
         };
         let sent = Instant::now();
         match timeout(self.patience(), self.api.renew(request)).await {
@@ -94,5 +97,16 @@ impl Renewals {
                 false
             }
         }
+    }
+}
+
+/// A lease with what its attempt has used so far, at most what a renewal may name: one that is refused would lose them
+/// all.
+fn with_usage(held: &Held) -> RenewLease {
+    let used = held.usage.read();
+    let tokens = used.tokens.min(BUDGET_MAX);
+    RenewLease {
+        usage: (tokens > 0).then_some(AttemptUsage { tokens }),
+        ..held.lease.into()
     }
 }

@@ -17,6 +17,7 @@ use tidegate_client::{Error, Result, WorkerApi};
 use tidegate_model::{
     Capability, Code, Fence, RunId,
     api::*,
+    effect::{CallId, EffectSource},
     event::EventKind,
     run::{QuotaBucket, RunKind, RunState},
 };
@@ -53,6 +54,10 @@ pub struct Run {
     pub ends: Vec<End>,
     pub cancel: bool,
     pub messages: Vec<MessageView>,
+    /// Tokens that renewals named.
+    pub used: i64,
+    /// The journal, with the results that were kept.
+    pub effects: Vec<(EffectView, Value)>,
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +119,8 @@ impl FakeServer {
             ends: Vec::new(),
             cancel: false,
             messages: Vec::new(),
+            used: 0,
+            effects: Vec::new(),
         };
         let mut state = self.state.lock();
         state.runs.insert(run_id, run);
@@ -343,12 +350,14 @@ impl WorkerApi for FakeServer {
             match &mut run.lease {
                 Some((fence, until)) if *fence == lease.fence && Instant::now() < *until => {
                     *until = Instant::now() + self.lease;
+                    run.used = lease.usage.map_or(run.used, |usage| usage.tokens);
+                    let lease = lease.lease();
                     answer.renewed.push(lease);
                     if run.cancel {
                         answer.cancel.push(lease);
                     }
                 }
-                _ => answer.lost.push(lease),
+                _ => answer.lost.push(lease.lease()),
             }
         }
         if lost_answer_fault {
@@ -385,8 +394,71 @@ impl WorkerApi for FakeServer {
         self.fenced(run_id, request.fence, |run| {
             Ok(ContextAnswer {
                 messages: run.messages.clone(),
+                effects: run
+                    .effects
+                    .iter()
+                    .map(|(effect, _)| effect.clone())
+                    .collect(),
+                earlier: if run.effects.is_empty() {
+                    Vec::new()
+                } else {
+                    earlier(&run.events)
+                },
             })
         })
+    }
+
+    async fn record_intent(&self, run_id: RunId, request: RecordIntent) -> Result<IntentAnswer> {
+        let lost = self.meet("intent").await?;
+        let answer = self.fenced(run_id, request.fence, |run| {
+            let same = |(effect, _): &&(EffectView, Value)| effect.call_id == request.call_id;
+            let known = run.effects.iter().find(same);
+            if let Some((effect, result)) = known {
+                let recorded = effect.outcome.map(|outcome| RecordedOutcome {
+                    outcome,
+                    source: effect.source.unwrap(),
+                    result: result.clone(),
+                    note: effect.note.clone(),
+                    recorded_at: DateTime::UNIX_EPOCH,
+                });
+                if recorded.is_none() && effect.attempt != run.attempts && !effect.idempotent {
+                    return Err(Problem::new(Code::EffectUnknown, "scripted").into());
+                }
+                return Ok(IntentAnswer { recorded });
+            }
+            let effect = EffectView {
+                call_id: request.call_id,
+                tool: request.tool,
+                idempotent: request.idempotent,
+                attempt: run.attempts,
+                intended_at: DateTime::UNIX_EPOCH,
+                outcome: None,
+                source: None,
+                note: None,
+                recorded_at: None,
+            };
+            run.effects.push((effect, Value::Null));
+            Ok(IntentAnswer::default())
+        })?;
+        if lost { Err(lost_answer()) } else { Ok(answer) }
+    }
+
+    async fn record_outcome(
+        &self,
+        run_id: RunId,
+        call_id: CallId,
+        request: RecordOutcome,
+    ) -> Result<()> {
+        let lost = self.meet("outcome").await?;
+        self.fenced(run_id, request.fence, |run| {
+            let same = |(effect, _): &&mut (EffectView, Value)| effect.call_id == call_id;
+            let (effect, result) = run.effects.iter_mut().find(same).unwrap();
+            effect.outcome = Some(request.outcome);
+            effect.source = Some(EffectSource::Attempt);
+            *result = request.result;
+            Ok(())
+        })?;
+        if lost { Err(lost_answer()) } else { Ok(()) }
     }
 
     async fn complete(&self, run_id: RunId, request: CompleteRun) -> Result<AttemptAnswer> {
@@ -406,6 +478,15 @@ impl WorkerApi for FakeServer {
         self.end("release", run_id, request.fence, End::Released(request))
             .await
     }
+}
+
+/// The messages among events, as a later attempt is told them.
+fn earlier(events: &[NewEvent]) -> Vec<NewMessage> {
+    let messages = events.iter();
+    let messages = messages.filter(|event| event.kind == EventKind::MessageCompleted);
+    messages
+        .map(|event| serde_json::from_value(event.body.clone()).unwrap())
+        .collect()
 }
 
 /// A message as the server stores it.

@@ -165,6 +165,7 @@ fn queued_view(tenant: &TenantId, run: &NewRun) -> RunView {
         spent_tokens: 0,
         spent_ms: 0,
         queue_reason: None,
+        review: None,
         cancel_requested: false,
         repeated: false,
     }

@@ -1,4 +1,5 @@
-//! Cancel and requeue by filter, page by page.
+//! Cancel and requeue by filter, page by page. What has ended or moved on by then is left alone by the statements
+//! themselves.
 
 use tidegate_model::{
     RunId,
@@ -6,6 +7,7 @@ use tidegate_model::{
     limits,
     run::RunState,
 };
+use tidegate_store::TenantStore;
 
 use super::cancel::cancel_some;
 use crate::{Engine, Error, Principal};
@@ -20,11 +22,9 @@ pub async fn cancel_all(
         changed: 0,
         requested: 0,
     };
+    let tenant = engine.store().tenant(principal.require_tenant()?);
     let mut pages = Pages::new(filter);
-    while let Some(runs) = pages
-        .next(engine, principal, |state| !state.is_ended())
-        .await?
-    {
+    while let Some(runs) = pages.next(&tenant).await? {
         let cancelled = cancel_some(engine, principal, runs).await?;
         outcome.changed += cancelled.ended;
         outcome.requested += cancelled.requested;
@@ -32,20 +32,30 @@ pub async fn cancel_all(
     Ok(outcome)
 }
 
-/// Requeues every failed run of the caller's tenant that the filter names.
+/// Requeues the dead letters of the caller's tenant that the filter names; all failed runs where it names that state.
+/// Each passes the checks of a single requeue, and those that do not are left where they are.
 pub async fn requeue_all(
     engine: &Engine,
     principal: &Principal,
-    filter: RunFilter,
+    mut filter: RunFilter,
 ) -> Result<BulkOutcome, Error> {
     let tenant = engine.store().tenant(principal.require_tenant()?);
     let by = principal.key_id.to_string();
+    match filter.state {
+        None => filter.dead_letters = Some(true),
+        Some(RunState::Failed) => {}
+        Some(state) => {
+            return Err(Error::invalid(
+                "state",
+                format!(
+                    "{state} runs cannot be requeued together; failed, or leave it out for dead letters"
+                ),
+            ));
+        }
+    }
     let mut changed = 0;
     let mut pages = Pages::new(filter);
-    while let Some(runs) = pages
-        .next(engine, principal, |state| state == RunState::Failed)
-        .await?
-    {
+    while let Some(runs) = pages.next(&tenant).await? {
         let reopened = tenant
             .reopen(runs, by.clone(), engine.queue_max_age_ms())
             .await?;
@@ -75,24 +85,13 @@ impl Pages {
         }
     }
 
-    async fn next(
-        &mut self,
-        engine: &Engine,
-        principal: &Principal,
-        wanted: fn(RunState) -> bool,
-    ) -> Result<Option<Vec<RunId>>, Error> {
+    async fn next(&mut self, store: &TenantStore) -> Result<Option<Vec<RunId>>, Error> {
         if self.done {
             return Ok(None);
         }
-        let page = super::list::list(engine, principal, self.filter.clone()).await?;
-        self.done = page.next_cursor.is_none();
-        self.filter.cursor = page.next_cursor;
-        Ok(Some(
-            page.items
-                .into_iter()
-                .filter(|run| wanted(run.state))
-                .map(|run| run.run_id)
-                .collect(),
-        ))
+        let (runs, next_cursor) = super::list::ids(store, self.filter.clone()).await?;
+        self.done = next_cursor.is_none();
+        self.filter.cursor = next_cursor;
+        Ok(Some(runs))
     }
 }

@@ -30,6 +30,7 @@ pub async fn explain(
     let seen = super::get::seen(engine, principal, run).await?;
     let store = engine.store().tenant(principal.require_tenant()?);
     let attempts = store.attempts(run).await?;
+    let effects = store.effects(run).await?;
     let waits = waits(&store, &seen.row, &attempts).await?;
     let ahead_in_lane = match seen.row.place {
         RunPlace::Queued(queued) => Some(
@@ -48,6 +49,7 @@ pub async fn explain(
         reasons: seen.reasons,
         waits,
         attempts,
+        effects,
         ahead_in_lane,
     })
 }
@@ -116,7 +118,7 @@ fn running_attempt(running: &Running) -> AttemptView {
         outcome: None,
         code: None,
         lease_until: Some(running.lease_until),
-        tokens: 0,
+        tokens: running.used_tokens,
     }
 }
 

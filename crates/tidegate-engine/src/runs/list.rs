@@ -5,7 +5,7 @@ use tidegate_model::{
     api::{Page, RunFilter, RunView},
     limits,
 };
-use tidegate_store::read::list::ListFilter;
+use tidegate_store::{TenantStore, read::list::ListFilter};
 
 use super::view::{view, with_reasons};
 use crate::{Engine, Error, Principal};
@@ -18,6 +18,24 @@ pub async fn list(
     filter: RunFilter,
 ) -> Result<Page<RunView>, Error> {
     let store = engine.store().tenant(principal.require_tenant()?);
+    let (ids, next_cursor) = ids(&store, filter).await?;
+    let rows = store.runs(&ids).await?;
+    let mut items: Vec<RunView> = with_reasons(engine, &store, rows)
+        .await?
+        .iter()
+        .map(view)
+        .collect();
+    for item in &mut items {
+        item.result = None;
+    }
+    Ok(Page { items, next_cursor })
+}
+
+/// The runs of a page, and where it ended.
+pub(super) async fn ids(
+    store: &TenantStore,
+    filter: RunFilter,
+) -> Result<(Vec<RunId>, Option<String>), Error> {
     let limit = page_size(filter.limit)?;
     let before = filter
         .cursor
@@ -44,16 +62,7 @@ pub async fn list(
     let more = ids.len() > limit as usize;
     ids.truncate(limit as usize);
     let next_cursor = ids.last().filter(|_| more).map(RunId::to_string);
-    let rows = store.runs(&ids).await?;
-    let mut items: Vec<RunView> = with_reasons(engine, &store, rows)
-        .await?
-        .iter()
-        .map(view)
-        .collect();
-    for item in &mut items {
-        item.result = None;
-    }
-    Ok(Page { items, next_cursor })
+    Ok((ids, next_cursor))
 }
 
 fn page_size(limit: Option<u32>) -> Result<u32, Error> {

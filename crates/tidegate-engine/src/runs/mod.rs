@@ -7,5 +7,6 @@ pub mod explain;
 pub mod get;
 pub mod list;
 pub mod requeue;
+pub mod resolve;
 pub mod submit;
 pub(crate) mod view;

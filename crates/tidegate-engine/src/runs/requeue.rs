@@ -1,6 +1,7 @@
 //! Requeue (R3.11): puts a failed run back, or starts one now that waits for its time. The claim checks everything again.
 
 use tidegate_model::{Code, RunId, api::RunView, run::RunState};
+use tidegate_policy::reasons::review_remedy;
 
 use crate::{Engine, Error, Principal};
 
@@ -16,7 +17,12 @@ pub async fn requeue(engine: &Engine, principal: &Principal, run: RunId) -> Resu
         return Err(Error::refused(
             Code::StateConflict,
             match before.state {
+                RunState::Failed if budget_spent(&before) => {
+                    "the run's budget is spent, and stays so over all attempts; submit it anew with a larger one"
+                        .to_owned()
+                }
                 RunState::Failed => "the run's deadline has passed; submit it anew".to_owned(),
+                RunState::Review => format!("the run is in review: {}", review_remedy(run)),
                 state => format!(
                     "the run is {state}; only failed runs, and queued ones that wait for their time or back off, can be \
                      requeued"
@@ -26,4 +32,9 @@ pub async fn requeue(engine: &Engine, principal: &Principal, run: RunId) -> Resu
     }
     engine.work_changed().await;
     super::get::get(engine, principal, run).await
+}
+
+fn budget_spent(run: &RunView) -> bool {
+    let spent = |used: i64, budget: Option<i64>| budget.is_some_and(|budget| used >= budget);
+    spent(run.spent_tokens, run.budget.tokens) || spent(run.spent_ms, run.budget.execution_ms)
 }

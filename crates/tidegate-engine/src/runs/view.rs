@@ -1,8 +1,14 @@
 //! From rows to what a caller sees: a run, and why it waits.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
-use tidegate_model::api::{QueueReasonView, RunBudget, RunView};
-use tidegate_policy::reasons::{self, Cause, ParkedFacts};
+use tidegate_model::{
+    RunId,
+    api::{QueueReasonView, ReviewView, RunBudget, RunView},
+    run::ParkReason,
+};
+use tidegate_policy::reasons::{self, Cause, ParkedFacts, review_remedy};
 use tidegate_store::{
     TenantStore,
     read::{
@@ -17,6 +23,8 @@ use crate::{Engine, Error, lanes::causes::PoolsSeen};
 pub(crate) struct Seen {
     pub row: RunRow,
     pub reasons: Vec<QueueReasonView>,
+    /// What a person has to decide, while it is in review.
+    pub review: Option<ReviewView>,
 }
 
 /// Adds to each run why it waits.
@@ -40,6 +48,7 @@ pub(crate) async fn with_reasons(
     } else {
         store.open_waits(&classes).await?
     };
+    let mut reviews = reviews(store, &rows).await?;
     let mut pools: Option<PoolsSeen> = None;
     let mut seen = Vec::with_capacity(rows.len());
     for row in rows {
@@ -59,9 +68,46 @@ pub(crate) async fn with_reasons(
                 }
             }
         };
-        seen.push(Seen { row, reasons });
+        let review = reviews.remove(&row.run_id);
+        seen.push(Seen {
+            row,
+            reasons,
+            review,
+        });
     }
     Ok(seen)
+}
+
+/// Of the runs in review, what a person has to decide.
+async fn reviews(
+    store: &TenantStore,
+    rows: &[RunRow],
+) -> Result<HashMap<RunId, ReviewView>, Error> {
+    let since: HashMap<RunId, DateTime<Utc>> = rows
+        .iter()
+        .filter_map(|row| match &row.place {
+            RunPlace::Parked(parked) if parked.why == ParkReason::Review => {
+                Some((row.run_id, parked.parked_at))
+            }
+            _ => None,
+        })
+        .collect();
+    if since.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let runs: Vec<RunId> = since.keys().copied().collect();
+    let mut effects = store.unknown_effects(&runs).await?;
+    Ok(since
+        .into_iter()
+        .map(|(run, since)| {
+            let review = ReviewView {
+                since,
+                effects: effects.remove(&run).unwrap_or_default(),
+                remedy: review_remedy(run),
+            };
+            (run, review)
+        })
+        .collect())
 }
 
 fn parked_reasons(row: &RunRow, parked: &Parked) -> Vec<QueueReasonView> {
@@ -158,6 +204,7 @@ pub(crate) fn view(seen: &Seen) -> RunView {
         spent_tokens: row.spent_tokens,
         spent_ms: row.spent_ms,
         queue_reason: seen.reasons.first().cloned(),
+        review: seen.review.clone(),
         cancel_requested: matches!(&row.place, RunPlace::Running(running) if running.cancel_requested),
         repeated: false,
     }

@@ -25,7 +25,7 @@ const MESSAGES_MAX: usize = 500;
 /// The longest wait that a worker may ask for, in milliseconds (one day).
 const RETRY_AFTER_MAX_MS: u64 = 24 * 3_600_000;
 /// The most tokens that one attempt may report.
-const TOKENS_MAX: i64 = limits::BUDGET_MAX;
+pub(super) const TOKENS_MAX: i64 = limits::BUDGET_MAX;
 
 /// Completes the run.
 pub async fn complete(
@@ -174,7 +174,7 @@ impl Ending {
         Ok(AttemptAnswer {
             state: closed.state(),
             retry_in_ms: match closed.verdict.next {
-                Disposition::End { .. } => None,
+                Disposition::End { .. } | Disposition::Review => None,
                 Disposition::QueueAtHead => Some(0),
                 Disposition::BackOff { delay_ms } => Some(delay_ms),
             },
@@ -232,6 +232,9 @@ pub(crate) async fn close_all(
         engine.events().nudge(&run.key.tenant, run.key.run_id);
         metrics::counter!("tidegate_attempts_total", "outcome" => run.verdict.outcome.as_str())
             .increment(1);
+        if run.verdict.next == Disposition::Review {
+            metrics::counter!("tidegate_reviews_total").increment(1);
+        }
         if let Some(ms) = run.stop_to_release_ms {
             metrics::histogram!("tidegate_stop_to_release_seconds").record(
                 std::time::Duration::from_millis(u64::try_from(ms).unwrap_or(0)).as_secs_f64(),

@@ -1,4 +1,4 @@
-//! `POST /v1/worker/runs/{id}/context`: the conversation of a turn, for its executor.
+//! `POST /v1/worker/runs/{id}/context`: the conversation of a turn, and what earlier attempts left, for its executor.
 
 use tidegate_model::{
     RunId,
@@ -9,7 +9,8 @@ use tidegate_model::{
 use super::held::lease_lost;
 use crate::{Engine, Error, Principal, conversations::messages::view};
 
-/// The latest messages of earlier turns and of this one; nothing for a run that is no turn.
+/// The latest messages of earlier turns and of this one (none for a run that is no turn), and the effects of earlier
+/// attempts with the messages that led to them (R4.5).
 pub async fn context(
     engine: &Engine,
     principal: &Principal,
@@ -38,13 +39,22 @@ pub async fn context(
     {
         return Err(lease_lost());
     }
-    let messages = engine
-        .store()
-        .tenant(&lease.key.tenant)
+    let store = engine.store().tenant(&lease.key.tenant);
+    let effects = store.effects(run_id).await?;
+    let earlier = if effects.is_empty() {
+        Vec::new()
+    } else {
+        store.earlier_messages(run_id).await?
+    };
+    let messages = store
         .turn_context(run_id, i64::from(request.limit))
         .await?
         .into_iter()
         .map(view)
         .collect();
-    Ok(ContextAnswer { messages })
+    Ok(ContextAnswer {
+        messages,
+        effects,
+        earlier,
+    })
 }

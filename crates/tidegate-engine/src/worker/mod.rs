@@ -3,6 +3,7 @@
 pub mod claim;
 pub mod close;
 pub mod context;
+pub mod effects;
 pub mod events;
 pub mod held;
 pub mod renew;

@@ -1,9 +1,13 @@
 //! `POST /v1/worker/renew`: all that a worker holds in one statement (R4.3).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use tidegate_model::api::{LeaseRef, RenewAnswer, RenewRequest};
+use tidegate_model::{
+    Fence, RunId,
+    api::{LeaseRef, RenewAnswer, RenewRequest},
+};
 
+use super::close::TOKENS_MAX;
 use crate::{Engine, Error, Principal};
 
 /// The most leases of one renewal.
@@ -19,15 +23,33 @@ pub async fn renew(
         return Err(Error::invalid("leases", format!("at most {RENEW_MAX}")));
     }
     let lease_ms = i64::from(engine.settings().lease_ms);
+    let mut leases = Vec::with_capacity(request.leases.len());
+    let mut used: HashMap<(RunId, Fence), i64> = HashMap::with_capacity(request.leases.len());
+    for (index, lease) in request.leases.iter().enumerate() {
+        let tokens = lease.usage.map_or(0, |usage| usage.tokens);
+        if !(0..=TOKENS_MAX).contains(&tokens) {
+            return Err(Error::invalid(
+                format!("leases[{index}].usage.tokens"),
+                format!("0 to {TOKENS_MAX}"),
+            ));
+        }
+        used.insert((lease.run_id, lease.fence), tokens);
+        leases.push(lease.lease());
+    }
     let held: Vec<_> = engine
-        .held(principal, &request.leases)
+        .held(principal, &leases)
         .await?
         .into_values()
+        .collect();
+    let used: Vec<i64> = held
+        .iter()
+        .map(|lease| used.get(&(lease.key.run_id, lease.fence)).copied())
+        .map(Option::unwrap_or_default)
         .collect();
     let renewed = engine
         .store()
         .fleet()
-        .renew_leases(&engine.settings().execution_scope, &held, lease_ms)
+        .renew_leases(&engine.settings().execution_scope, &held, &used, lease_ms)
         .await?;
     let mut answer = RenewAnswer {
         lease_ms,
@@ -45,8 +67,7 @@ pub async fn renew(
             answer.cancel.push(lease_ref);
         }
     }
-    answer.lost = request
-        .leases
+    answer.lost = leases
         .into_iter()
         .filter(|lease| !kept.contains(lease))
         .collect();

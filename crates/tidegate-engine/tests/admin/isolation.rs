@@ -98,7 +98,7 @@ async fn a_deletion_stops_what_runs() {
         .unwrap();
 
     let renewal = RenewRequest {
-        leases: vec![reference(doomed), reference(spared)],
+        leases: vec![reference(doomed).into(), reference(spared).into()],
     };
     let renewed = worker::renew::renew(&engine, &builtin, renewal)
         .await

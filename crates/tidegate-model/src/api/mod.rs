@@ -3,6 +3,7 @@
 
 pub mod catalog;
 pub mod conversations;
+pub mod effects;
 pub mod keys;
 pub mod operations;
 pub mod pools;
@@ -13,6 +14,7 @@ pub mod worker;
 
 pub use catalog::*;
 pub use conversations::*;
+pub use effects::*;
 pub use keys::*;
 pub use operations::*;
 pub use pools::*;

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Capability, Code, ConversationId, Fence, PoolId, RunId, TenantId,
+    api::{EffectView, ReviewView},
     event::EventKind,
     queue_reason::QueueReason,
     run::{AttemptOutcome, QuotaBucket, RunKind, RunState, ServiceClass},
@@ -101,13 +102,16 @@ pub struct RunView {
     pub ended_at: Option<DateTime<Utc>>,
     /// Bounds over all attempts.
     pub budget: RunBudget,
-    /// Tokens used so far by ended attempts.
+    /// Tokens used so far: by ended attempts, and by the running one as far as it has said.
     pub spent_tokens: i64,
     /// Time under a lease so far by ended attempts.
     pub spent_ms: i64,
     /// Why it waits; present while queued, save in the answer that accepts the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_reason: Option<QueueReasonView>,
+    /// What a person has to decide; present while in review.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<ReviewView>,
     /// Whether a cancel has been asked for and the attempt has not ended yet.
     #[serde(default)]
     pub cancel_requested: bool,
@@ -169,7 +173,7 @@ pub struct AttemptView {
     /// The lease runs out at this time unless renewed; absent once ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<DateTime<Utc>>,
-    /// Tokens it used.
+    /// Tokens it used; of a running one, as far as its worker has said.
     pub tokens: i64,
 }
 
@@ -186,6 +190,9 @@ pub struct RunExplain {
     pub waits: Vec<WaitByCause>,
     /// Its attempts, oldest first.
     pub attempts: Vec<AttemptView>,
+    /// Its effects as the journal has them, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<EffectView>,
     /// How many runs stand before it in its tenant's lane, at most 1,000 counted; absent unless queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead_in_lane: Option<i64>,

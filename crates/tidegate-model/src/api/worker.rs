@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Capability, Code, ConversationId, Fence, RunId, TenantId, WorkerId,
-    api::{MessageView, RunBudget},
+    api::{EffectView, MessageView, RunBudget},
     event::EventKind,
     run::{QuotaBucket, RunKind, ServiceClass},
 };
@@ -108,13 +108,47 @@ pub struct LeaseRef {
     pub fence: Fence,
 }
 
+/// A lease to renew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RenewLease {
+    /// The run.
+    pub run_id: RunId,
+    /// The fence of the holder's lease.
+    pub fence: Fence,
+    /// What the attempt has used so far; it counts even if the worker is never heard of again (R3.11).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<AttemptUsage>,
+}
+
+impl RenewLease {
+    /// The lease alone.
+    pub const fn lease(&self) -> LeaseRef {
+        LeaseRef {
+            run_id: self.run_id,
+            fence: self.fence,
+        }
+    }
+}
+
+impl From<LeaseRef> for RenewLease {
+    fn from(lease: LeaseRef) -> Self {
+        Self {
+            run_id: lease.run_id,
+            fence: lease.fence,
+            usage: None,
+        }
+    }
+}
+
 /// `POST /v1/worker/renew`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RenewRequest {
     /// All that the worker holds, at most 1,000.
-    pub leases: Vec<LeaseRef>,
+    pub leases: Vec<RenewLease>,
 }
 
 /// The answer to a renewal; each lease asked for is in `renewed` or in `lost`.
@@ -241,13 +275,20 @@ pub struct ContextRequest {
     pub limit: u32,
 }
 
-/// The conversation of a turn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What an executor goes on from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ContextAnswer {
-    /// Oldest first.
+    /// The conversation of a turn, oldest first.
     pub messages: Vec<MessageView>,
+    /// The effects of earlier attempts of this run, oldest first; where there are any, an attempt goes on from `earlier`
+    /// instead of beginning anew (R4.5).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<EffectView>,
+    /// The messages that earlier attempts wrote as events, since the first attempt that had an effect, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<NewMessage>,
 }
 
 /// How a write of an attempt ended.

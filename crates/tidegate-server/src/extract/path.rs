@@ -53,6 +53,12 @@ impl FromParams for (tidegate_model::PoolId, i64) {
     }
 }
 
+impl FromParams for (tidegate_model::RunId, tidegate_model::effect::CallId) {
+    fn from_params(params: &[(&str, &str)]) -> Result<Self, Failure> {
+        Ok((one(params, 0)?, one(params, 1)?))
+    }
+}
+
 impl<S: Send + Sync, T: FromParams> FromRequestParts<S> for PathId<T> {
     type Rejection = Failure;
 

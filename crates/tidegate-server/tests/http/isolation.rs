@@ -22,6 +22,7 @@ impl Belongings {
             .replace("{runId}", &self.run)
             .replace("{conversationId}", &self.conversation)
             .replace("{keyId}", &self.key)
+            .replace("{callId}", "call_1")
             .replace("{tenant}", "acme")
     }
 
@@ -34,6 +35,12 @@ impl Belongings {
             "events" => json!({"fence": self.fence, "events": [{"seq": 2, "kind": "worker.note"}]}),
             "complete" | "release" => json!({"fence": self.fence}),
             "fail" => json!({"fence": self.fence, "code": "WORKER_FAILED", "retryable": false}),
+            "effects" => {
+                json!({"fence": self.fence, "callId": "call_1", "tool": "a/b", "idempotent": false,
+                "argumentsDigest": format!("sha256:{}", "0".repeat(64))})
+            }
+            "{callId}" => json!({"fence": self.fence, "outcome": "done"}),
+            "resolve" => json!({"verdict": "abandon"}),
             "state" => json!({"state": "suspended"}),
             _ => json!({}),
         }

@@ -11,6 +11,7 @@ mod connections;
 mod contract;
 mod database;
 mod drain;
+mod effects;
 mod isolation;
 mod logs;
 mod probes;

@@ -30,6 +30,10 @@ async fn attempt(
         .await
 }
 
+fn digest() -> String {
+    format!("sha256:{}", "0".repeat(64))
+}
+
 #[tokio::test]
 async fn a_run_is_claimed_renewed_and_completed() {
     let rig = Rig::new().await;
@@ -80,6 +84,11 @@ async fn stale_fences_are_refused_in_every_write() {
             json!({"events": [{"seq": lease["nextSeq"], "kind": "worker.note"}]}),
         ),
         ("context", json!({"limit": 1})),
+        (
+            "effects",
+            json!({"callId": "c1", "tool": "a/b", "argumentsDigest": digest(), "idempotent": true}),
+        ),
+        ("effects/c1", json!({"outcome": "done"})),
         ("complete", json!({"result": "late"})),
         ("fail", json!({"code": "WORKER_FAILED", "retryable": true})),
         ("release", json!({})),

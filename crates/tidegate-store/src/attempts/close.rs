@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::{
     HeldLease, LeaseKey, bucket_number,
+    effects::unknown_effects,
     locked::{Locked, lock_leases},
     turns::{EndedTurn, end_turns, lock_conversations},
 };
@@ -35,6 +36,17 @@ pub struct CloseReport {
     pub result: Option<Value>,
     /// Messages for the conversation of a turn that completed.
     pub messages: Vec<(MessageRole, Value)>,
+}
+
+impl CloseReport {
+    /// What the conversation gets: the messages of a turn that succeeded, and of no other.
+    fn messages_of(&self, state: RunState) -> Vec<(&'static str, Value)> {
+        let messages = self.messages.iter();
+        messages
+            .filter(|_| state == RunState::Succeeded)
+            .map(|(role, content)| (role.as_str(), content.clone()))
+            .collect()
+    }
 }
 
 /// Who closes: decides which leases may be closed at all.
@@ -68,6 +80,7 @@ impl Closed {
         match self.verdict.next {
             Disposition::End { state, .. } => state,
             Disposition::QueueAtHead | Disposition::BackOff { .. } => RunState::Queued,
+            Disposition::Review => RunState::Review,
         }
     }
 }
@@ -121,6 +134,7 @@ async fn close(
         .collect();
     lock_conversations(tx, &conversations).await?;
     let locked = lock_leases(tx, reports, closer).await?;
+    let unknown = unknown_effects(tx, &locked).await?;
     let by_run: HashMap<RunId, &CloseReport> =
         reports.iter().map(|r| (r.lease.key.run_id, r)).collect();
     let mut outcomes = Vec::with_capacity(locked.len());
@@ -131,26 +145,26 @@ async fn close(
             continue;
         };
         let mut facts = lease.facts;
-        facts.spent_tokens = facts.spent_tokens.saturating_add(report.tokens);
+        // A holder that is gone has said with its renewals what it used.
+        let tokens = report.tokens.max(lease.used_tokens);
+        facts.spent_tokens = facts.spent_tokens.saturating_add(tokens);
+        let effects = unknown.get(&lease.lease.key.run_id.as_uuid());
+        facts.unknown_effects = effects.is_some();
         let verdict = decide(&facts, report.report);
-        batch.push(&lease, report, &facts, &verdict);
+        batch.push(&lease, report, tokens, &facts, &verdict);
+        if let (Disposition::Review, Some(body), Some(effects)) =
+            (verdict.next, batch.event_bodies.last_mut(), effects)
+        {
+            body["effects"] = json!(effects);
+        }
         if let (Disposition::End { state, .. }, Some(conversation)) =
             (verdict.next, lease.conversation)
         {
-            let messages = if state == RunState::Succeeded {
-                report
-                    .messages
-                    .iter()
-                    .map(|(role, content)| (role.as_str(), content.clone()))
-                    .collect()
-            } else {
-                Vec::new()
-            };
             turns.push(EndedTurn {
                 tenant: lease.lease.key.tenant.as_str().to_owned(),
                 conversation,
                 run_id: lease.lease.key.run_id.as_uuid(),
-                messages,
+                messages: report.messages_of(state),
             });
         }
         outcomes.push(Closed {
@@ -192,6 +206,7 @@ impl Batch {
         &mut self,
         lease: &Locked,
         report: &CloseReport,
+        tokens: i64,
         facts: &AttemptFacts,
         verdict: &Verdict,
     ) {
@@ -203,7 +218,7 @@ impl Batch {
         self.codes
             .push(verdict.code.map(|code| code.as_str().to_owned()));
         self.details.push(report.detail.clone());
-        self.tokens.push(report.tokens);
+        self.tokens.push(tokens);
         self.attempts
             .push(facts.attempt - i32::from(!verdict.counts));
         self.lost.push(facts.leases_lost + i32::from(verdict.lost));
@@ -229,6 +244,13 @@ impl Batch {
                 delay_ms,
                 EventKind::AttemptClosed,
                 json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code, "retryInMs": delay_ms}),
+            ),
+            Disposition::Review => (
+                ParkReason::Review.as_str(),
+                None,
+                0,
+                EventKind::RunReview,
+                json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code}),
             ),
         };
         self.next.push(next.to_owned());
@@ -301,12 +323,15 @@ impl Batch {
             ), parked AS (
                 INSERT INTO run_parked (tenant, run_id, why, due, scope, bucket, class, urgency, conversation_id, turn_no,
                     attempts, fence_number, leases_lost, spent_tokens, spent_ms, next_seq, parked_at, expires_at)
-                SELECT c.tenant, c.run_id, c.next, c.now + c.delay_ms * interval '1 millisecond', c.scope, c.bucket,
+                SELECT c.tenant, c.run_id, c.next,
+                    CASE c.next WHEN 'retry_backoff' THEN c.now + c.delay_ms * interval '1 millisecond' END, c.scope, c.bucket,
                     c.class, c.urgency, c.conversation_id, a.turn_no, c.attempts_after, c.fence_number, c.lost_after,
                     c.spent_tokens + c.tokens, c.spent_after, c.seq + 1, c.now,
-                    least(c.deadline, c.now + (c.delay_ms + $17::bigint) * interval '1 millisecond')
+                    -- R3.1: a review ends by a person's word only.
+                    CASE c.next WHEN 'review' THEN 'infinity'
+                        ELSE least(c.deadline, c.now + (c.delay_ms + $17::bigint) * interval '1 millisecond') END
                 FROM closed c JOIN agent_runs a ON a.tenant = c.tenant AND a.run_id = c.run_id
-                WHERE c.next = 'retry_backoff'
+                WHERE c.next IN ('retry_backoff', 'review')
             ), told AS (
                 INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
                 SELECT tenant, run_id, seq, now, event_kind, event_body FROM closed

@@ -103,7 +103,8 @@ impl Fleet {
     }
 }
 
-async fn end(
+/// The same, inside a transaction that holds the locks of the conversations already or takes them here.
+pub(super) async fn end(
     tx: &mut PgConnection,
     ends: &[EndQueued],
     queue_max_age_ms: i64,

@@ -17,6 +17,10 @@ pub(super) struct Locked {
     pub(super) lease: HeldLease,
     pub(super) conversation: Option<Uuid>,
     pub(super) facts: AttemptFacts,
+    /// What its holder said with its renewals that it has used.
+    pub(super) used_tokens: i64,
+    /// Whether the attempt intended an effect.
+    pub(super) has_effects: bool,
     pub(super) stop_to_release_ms: Option<i64>,
 }
 
@@ -40,6 +44,8 @@ struct Row {
     budget_ms: Option<i64>,
     budget_tokens: Option<i64>,
     deadline_passed: bool,
+    used_tokens: i64,
+    has_effects: bool,
 }
 
 impl TryFrom<Row> for Locked {
@@ -67,6 +73,8 @@ impl TryFrom<Row> for Locked {
             },
             conversation: row.conversation_id,
             stop_to_release_ms: row.stop_to_release_ms,
+            used_tokens: row.used_tokens,
+            has_effects: row.has_effects,
             facts: AttemptFacts {
                 attempt: row.attempt,
                 max_attempts: row.max_attempts,
@@ -79,6 +87,7 @@ impl TryFrom<Row> for Locked {
                 stop,
                 backoff_base_ms: row.backoff_base_ms,
                 backoff_max_ms: row.backoff_max_ms,
+                unknown_effects: false,
             },
         })
     }
@@ -100,8 +109,10 @@ pub(super) async fn lock_leases(
     sqlx::query_as!(
         Row,
         r#"SELECT l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation, l.fence_number,
-                  l.conversation_id, l.pool, l.stop_reason,
-                  l.spent_tokens, l.spent_ms + (extract(epoch FROM clock.now - l.started_at) * 1000)::bigint AS "spent_ms!",
+                  l.conversation_id, l.pool, l.stop_reason, l.used_tokens, l.has_effects,
+                  -- Time under a lease: what passed since it ran out is nobody's.
+                  l.spent_tokens, l.spent_ms + greatest(0, extract(epoch FROM least(clock.now, l.lease_until)
+                      - l.started_at) * 1000)::bigint AS "spent_ms!",
                   (extract(epoch FROM clock.now - l.stop_requested_at) * 1000)::bigint AS stop_to_release_ms,
                   a.max_attempts, a.backoff_base_ms, a.backoff_max_ms, a.budget_ms, a.budget_tokens,
                   coalesce(a.deadline <= clock.now, false) AS "deadline_passed!"

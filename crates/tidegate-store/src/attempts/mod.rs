@@ -2,18 +2,21 @@
 //!
 //! [`Fleet::open_foreground`] and [`Fleet::open_background`] write lease, slot and event; [`Fleet::close_attempts`]
 //! writes attempt, end or next place, event and the conversation's next turn; both in one transaction and by arrays.
-//! [`Fleet::end_queued`] ends runs that hold no lease, [`Fleet::reopen`] puts a dead letter back. No other module inserts
+//! [`Fleet::end_queued`] ends runs that hold no lease, [`Fleet::reopen`] puts a dead letter back,
+//! [`resolve`] takes a person's verdict on a run in review. No other module inserts
 //! or deletes leases, slots, attempts or ends.
 //!
 //! Lock order: conversations by id, then run rows (leases by key, queue and parked rows), then the try-lock of the
 //! bucket, then inserts.
 
 pub mod close;
+mod effects;
 pub mod end_queued;
 mod locked;
 pub mod open;
 pub mod renew;
 pub mod reopen;
+pub mod resolve;
 pub mod sweep;
 pub mod turns;
 

@@ -191,10 +191,10 @@ macro_rules! open_heads {
         ), leased AS (
             INSERT INTO run_leases (scope, bucket, tenant, run_id, class, urgency, attempt, fence_generation,
                 fence_number, leases_lost, spent_tokens, spent_ms, next_seq, pool, holder, incarnation, instance_id,
-                conversation_id, queued_at, started_at, lease_until, must_end_at)
+                conversation_id, queued_at, started_at, lease_until, must_end_at, budget_tokens)
             SELECT scope, bucket, tenant, run_id, class, urgency, attempts + 1, fence_generation,
                 fence_number + 1, leases_lost, spent_tokens, spent_ms, next_seq + 1, $2, $3, $4, $6,
-                conversation_id, queued_at, started_at, lease_until, must_end_at
+                conversation_id, queued_at, started_at, lease_until, must_end_at, budget_tokens
             FROM opened
         ), slotted AS (
             INSERT INTO background_slots (scope, tenant, slot, run_id)

@@ -1,4 +1,5 @@
-//! Renewals, stop marks and where a lease stands. Renewing changes `lease_until` and nothing else.
+//! Renewals, stop marks and where a lease stands. Renewing changes `lease_until`, what the holder says it has used, and
+//! the stop mark where that is more than the budget; none of them is in an index.
 
 use sqlx::types::chrono::{DateTime, Utc};
 use tidegate_model::{ConversationId, Fence, RunId};
@@ -76,17 +77,26 @@ impl Fleet {
 
     /// Renews leases in one statement; those that are missing from the answer are lost (R4.2, R4.3). A lease that has
     /// expired is lost even where nobody has taken it over yet: its holder must have stopped already.
+    ///
+    /// `used_tokens` is what each attempt has used by its holder's word; smaller than before changes nothing. An attempt
+    /// that has used up the run's budget is told to stop (R3.11).
     pub async fn renew_leases(
         &self,
         scope: &str,
         leases: &[HeldLease],
+        used_tokens: &[i64],
         lease_ms: i64,
     ) -> Result<Vec<Renewed>, Error> {
         let keys = HeldArrays::of(leases);
         sqlx::query!(
-            r#"UPDATE run_leases l SET lease_until = clock_timestamp() + $7::bigint * interval '1 millisecond'
-               FROM unnest($2::smallint[], $3::text[], $4::uuid[], $5::integer[], $6::bigint[])
-                    AS k(bucket, tenant, run_id, fence_generation, fence_number), cluster c
+            r#"UPDATE run_leases l SET lease_until = clock_timestamp() + $7::bigint * interval '1 millisecond',
+                   used_tokens = greatest(l.used_tokens, k.used_tokens),
+                   stop_reason = coalesce(l.stop_reason, CASE WHEN l.spent_tokens
+                       + greatest(l.used_tokens, k.used_tokens) >= l.budget_tokens THEN 'budget' END),
+                   stop_requested_at = coalesce(l.stop_requested_at, CASE WHEN l.spent_tokens
+                       + greatest(l.used_tokens, k.used_tokens) >= l.budget_tokens THEN clock_timestamp() END)
+               FROM unnest($2::smallint[], $3::text[], $4::uuid[], $5::integer[], $6::bigint[], $8::bigint[])
+                    AS k(bucket, tenant, run_id, fence_generation, fence_number, used_tokens), cluster c
                WHERE l.scope = $1 AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
                  AND l.fence_generation = k.fence_generation AND l.fence_number = k.fence_number
                  AND l.fence_generation = c.generation AND l.lease_until > clock_timestamp()
@@ -98,6 +108,7 @@ impl Fleet {
             &keys.generations,
             &keys.numbers,
             lease_ms,
+            used_tokens,
         )
         .fetch_all(self.pool())
         .await?

@@ -11,7 +11,9 @@ impl TenantStore {
     /// Queues failed, scheduled and backed-off runs of the tenant; answers those that it queued.
     ///
     /// A dead letter starts with all its attempts, but with the fence and the budgets it had: money that is spent stays
-    /// spent. A run whose deadline has passed is left alone. A turn whose conversation has gone on waits for its turn.
+    /// spent. A run whose deadline has passed, or whose budget is spent, is left alone. A turn whose conversation has gone
+    /// on waits for its turn. One that ended with an effect of which nobody knows whether it happened comes back to
+    /// review (R4.5).
     pub async fn reopen(
         &self,
         runs: Vec<RunId>,
@@ -55,6 +57,7 @@ async fn reopen(
             WHERE e.tenant = $1 AND e.run_id = ANY ($2) AND e.state = 'failed'
               AND a.tenant = e.tenant AND a.run_id = e.run_id
               AND coalesce(a.deadline > clock_timestamp(), true)
+              AND coalesce(e.spent_tokens < a.budget_tokens, true) AND coalesce(e.spent_ms < a.budget_ms, true)
             RETURNING e.tenant, e.run_id, 0 AS attempts, e.fence_number, 0 AS leases_lost, e.spent_tokens, e.spent_ms
         ), parked AS (
             DELETE FROM run_parked p
@@ -67,6 +70,8 @@ async fn reopen(
                    -- Another turn may have become the active one since this one ended, or two come back at once.
                    a.conversation_id IS NOT NULL AND c.active_run IS DISTINCT FROM w.run_id AND (c.active_run IS NOT NULL
                      OR w.run_id <> first_value(w.run_id) OVER (PARTITION BY a.conversation_id ORDER BY a.turn_no)) AS busy,
+                   EXISTS (SELECT FROM run_effects x WHERE x.tenant = w.tenant AND x.run_id = w.run_id
+                           AND x.outcome IS NULL AND NOT x.idempotent) AS unknown,
                    (SELECT coalesce(max(e.seq), 0) + 1 FROM run_events e
                     WHERE e.tenant = w.tenant AND e.run_id = w.run_id) AS seq
             FROM (SELECT * FROM dead UNION ALL SELECT * FROM parked) w
@@ -81,13 +86,14 @@ async fn reopen(
             INSERT INTO run_queue (scope, bucket, tenant, class, rank, urgency, run_id, attempts, fence_number,
                 leases_lost, spent_tokens, spent_ms, next_seq, queued_at, expires_at)
             SELECT scope, bucket, tenant, class, 0, urgency, run_id, attempts, fence_number, leases_lost, spent_tokens,
-                spent_ms, seq + 1, now, expires_at FROM back WHERE NOT busy
+                spent_ms, seq + 1, now, expires_at FROM back WHERE NOT busy AND NOT unknown
         ), waiting AS (
             INSERT INTO run_parked (tenant, run_id, why, scope, bucket, class, urgency, conversation_id, turn_no,
                 attempts, fence_number, leases_lost, spent_tokens, spent_ms, next_seq, parked_at, expires_at)
-            SELECT tenant, run_id, 'conversation_busy', scope, bucket, class, urgency, conversation_id, turn_no,
-                attempts, fence_number, leases_lost, spent_tokens, spent_ms, seq + 1, now, expires_at
-            FROM back WHERE busy
+            SELECT tenant, run_id, CASE WHEN unknown THEN 'review' ELSE 'conversation_busy' END, scope, bucket, class, urgency, conversation_id, turn_no,
+                attempts, fence_number, leases_lost, spent_tokens, spent_ms, seq + 1, now,
+                CASE WHEN unknown THEN 'infinity' ELSE expires_at END
+            FROM back WHERE busy OR unknown
         ), told AS (
             INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
             SELECT tenant, run_id, seq, now, 'run.requeued', jsonb_build_object('by', $3::text) FROM back

@@ -49,7 +49,7 @@ pub struct RunRow {
     pub created_at: DateTime<Utc>,
     /// Attempts that count, the running one included.
     pub attempts: i32,
-    /// Tokens used by ended attempts.
+    /// Tokens used by ended attempts, and by the running one as far as its holder has said.
     pub spent_tokens: i64,
     /// Time under a lease of ended attempts.
     pub spent_ms: i64,
@@ -106,6 +106,8 @@ pub struct Running {
     pub lease_until: DateTime<Utc>,
     /// Whether a cancel was asked for.
     pub cancel_requested: bool,
+    /// Tokens it has used, as far as its holder has said.
+    pub used_tokens: i64,
 }
 
 /// Parked.
@@ -214,7 +216,7 @@ impl TenantStore {
                       l.fence_number AS "fence_number?", l.holder AS "holder?", l.incarnation AS "incarnation?",
                       l.pool AS "pool?", l.queued_at AS "lease_queued_at?", l.started_at AS "started_at?",
                       l.lease_until AS "lease_until?", l.stop_reason = 'cancel' AS cancel_requested,
-                      l.spent_tokens AS "lease_tokens?", l.spent_ms AS "lease_ms?",
+                      l.spent_tokens AS "lease_tokens?", l.used_tokens AS "used_tokens?", l.spent_ms AS "lease_ms?",
                       p.why AS "why?", p.due, p.parked_at AS "parked_at?", p.attempts AS "park_attempts?",
                       p.spent_tokens AS "park_tokens?", p.spent_ms AS "park_ms?",
                       CASE WHEN p.why = 'conversation_busy' THEN (SELECT c.active_run FROM conversations c
@@ -299,6 +301,7 @@ struct Row {
     lease_until: Option<DateTime<Utc>>,
     cancel_requested: Option<bool>,
     lease_tokens: Option<i64>,
+    used_tokens: Option<i64>,
     lease_ms: Option<i64>,
     why: Option<String>,
     due: Option<DateTime<Utc>>,
@@ -400,11 +403,12 @@ impl Row {
             started_at: self.started_at.unwrap_or(self.created_at),
             lease_until: self.lease_until.unwrap_or(self.created_at),
             cancel_requested: self.cancel_requested.unwrap_or(false),
+            used_tokens: self.used_tokens.unwrap_or(0),
         };
         Ok(Some((
             RunPlace::Running(running),
             attempt,
-            self.lease_tokens.unwrap_or(0),
+            self.lease_tokens.unwrap_or(0) + self.used_tokens.unwrap_or(0),
             self.lease_ms.unwrap_or(0),
         )))
     }

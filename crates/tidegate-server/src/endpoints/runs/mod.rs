@@ -7,5 +7,6 @@ pub mod get_run;
 pub mod list_runs;
 pub mod requeue_run;
 pub mod requeue_runs;
+pub mod resolve_run;
 pub mod stream_events;
 pub mod submit_run;

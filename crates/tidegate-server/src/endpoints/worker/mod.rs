@@ -5,5 +5,7 @@ pub mod claim_runs;
 pub mod complete_run;
 pub mod fail_run;
 pub mod read_context;
+pub mod record_intent;
+pub mod record_outcome;
 pub mod release_run;
 pub mod renew_leases;

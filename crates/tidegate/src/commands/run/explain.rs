@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use tidegate_model::api::{AttemptView, QueueReasonView, RunExplain};
 
-use super::one;
+use super::{effects, one, review};
 use crate::output::{duration, or_dash, table, time};
 
 /// Where a run is, why, what would unblock it, and what became of its attempts.
@@ -34,6 +34,12 @@ pub fn explained(explain: &RunExplain) -> String {
                 .map(|wait| [wait.code.to_string(), duration(wait.waited_ms)]),
         );
         parts.push(format!("time in the queue\n{waits}"));
+    }
+    if let Some(facts) = &explain.run.review {
+        parts.push(review(facts));
+    }
+    if !explain.effects.is_empty() {
+        parts.push(format!("effects\n{}", effects(&explain.effects)));
     }
     if !explain.attempts.is_empty() {
         parts.push(format!("attempts\n{}", attempts(&explain.attempts)));

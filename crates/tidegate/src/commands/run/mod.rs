@@ -2,6 +2,7 @@
 
 mod explain;
 mod filter;
+mod resolve;
 mod submit;
 mod watch;
 
@@ -11,11 +12,12 @@ use clap::Subcommand;
 use tidegate_client::Client;
 use tidegate_model::{
     RunId,
-    api::{BulkOutcome, RunView},
+    api::{BulkOutcome, EffectView, RunView},
 };
 
 pub use explain::{attempts, explained, reason};
 pub use filter::Filter;
+pub use resolve::{effects, review};
 pub use watch::follow;
 
 use super::page;
@@ -62,9 +64,11 @@ pub enum RunCommand {
         #[arg(long)]
         all: bool,
     },
+    /// Say what became of the effects of a run in review
+    Resolve(resolve::Resolve),
     /// Put a dead letter back, or all that a filter selects
     Requeue {
-        /// The run, run_…; without it all dead letters that the filter selects
+        /// The run, run_…; without it all dead letters that the filter selects, or all failed runs with --state failed
         run_id: Option<RunId>,
         #[command(flatten)]
         filter: Filter,
@@ -81,7 +85,7 @@ impl RunCommand {
         let client = context.client(Who::Tenant)?;
         match self {
             Self::Submit(submit) => return submit.run(context, &client).await,
-            Self::Get { run_id } => output.show(&client.run(run_id).await?, one),
+            Self::Get { run_id } => output.show(&client.run(run_id).await?, shown),
             Self::List(filter) => {
                 let answer = client.runs(&filter.query()).await?;
                 output.show(&answer, |page| list(&page.items));
@@ -91,6 +95,7 @@ impl RunCommand {
             Self::Explain { run_id } => {
                 output.show(&client.explain_run(run_id).await?, explained);
             }
+            Self::Resolve(resolve) => return resolve.run(context, &client).await,
             Self::Cancel {
                 run_id,
                 filter,
@@ -153,6 +158,14 @@ fn bulk(outcome: &BulkOutcome) -> String {
     text
 }
 
+/// One run for people, with what a person has to decide.
+fn shown(run: &RunView) -> String {
+    match &run.review {
+        Some(facts) => format!("{}\n\n{}", one(run), review(facts)),
+        None => one(run),
+    }
+}
+
 /// One run for people.
 pub fn one(run: &RunView) -> String {
     let reason = run.queue_reason.as_ref();
@@ -211,7 +224,12 @@ fn list(runs: &[RunView]) -> String {
                 .queue_reason
                 .as_ref()
                 .map(|reason| reason.code.to_string())
-                .or_else(|| run.code.map(|code| code.to_string()));
+                .or_else(|| run.code.map(|code| code.to_string()))
+                .or_else(|| {
+                    run.review
+                        .as_ref()
+                        .map(|review| in_question(&review.effects))
+                });
             [
                 run.run_id.to_string(),
                 run.state.to_string(),
@@ -223,6 +241,12 @@ fn list(runs: &[RunView]) -> String {
             ]
         }),
     )
+}
+
+/// The tools whose effects are in question.
+fn in_question(effects: &[EffectView]) -> String {
+    let tools: Vec<&str> = effects.iter().map(|effect| effect.tool.as_str()).collect();
+    tools.join(", ")
 }
 
 /// Refuses a text that is no JSON, by the flag's name.
