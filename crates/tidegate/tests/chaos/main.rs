@@ -5,6 +5,7 @@
 
 mod caps;
 mod database;
+mod effects;
 mod frozen;
 mod killed;
 mod rig;

@@ -58,7 +58,18 @@ impl World {
         let scenario = format!(
             "name = \"load\"\n[[rule]]\nname = \"all\"\nreply = {{ text = \"{text}\", delay_ms = {pace} }}\n"
         );
-        let provider = MockProvider::start(Scenario::parse(&scenario).expect("scenario"))
+        Self::with_scenario(db, servers, concurrency, tenants, &scenario).await
+    }
+
+    /// The same with models that say what a scenario says.
+    pub async fn with_scenario(
+        db: TestDb,
+        servers: usize,
+        concurrency: usize,
+        tenants: usize,
+        scenario: &str,
+    ) -> Self {
+        let provider = MockProvider::start(Scenario::parse(scenario).expect("scenario"))
             .await
             .expect("provider");
         let root = bootstrap(&db).await;

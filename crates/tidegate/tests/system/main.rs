@@ -6,6 +6,7 @@ mod commands;
 mod demo;
 mod dev;
 mod drain;
+mod effects;
 mod reasons;
 mod rig;
 mod secrets;
