@@ -2,6 +2,8 @@
 
 #![expect(clippy::expect_used, reason = "tests fail loudly")]
 
+#[path = "why/bulk.rs"]
+mod bulk;
 #[path = "why/events.rs"]
 mod events;
 #[path = "why/lists.rs"]

@@ -211,6 +211,24 @@ impl World {
         .expect("complete");
     }
 
+    pub async fn fail_having_used(&self, lease: &Lease, code: Code, tokens: i64) {
+        worker::close::fail(
+            &self.engine,
+            &Principal::built_in_worker(PoolId::builtin()),
+            lease.run.run_id,
+            FailRun {
+                fence: lease.fence,
+                code,
+                detail: None,
+                retryable: code != Code::Cancelled,
+                retry_after_ms: None,
+                usage: AttemptUsage { tokens },
+            },
+        )
+        .await
+        .expect("fail");
+    }
+
     pub async fn fail(&self, run: RunId, fence: Fence, code: Code, retry_after_ms: u64) {
         worker::close::fail(
             &self.engine,

@@ -9,10 +9,14 @@ use std::{
 use serde_json::json;
 use tidegate_client::Client;
 use tidegate_model::{
-    RunId,
-    api::{CreateConversation, PutToolServer, ResolveRun, SideEffectLevel, SubmitTurn},
+    Code, RunId,
+    api::{
+        CreateConversation, CreateKey, PutToolServer, ResolveRun, SideEffectLevel, SubmitRun,
+        SubmitTurn,
+    },
     effect::ReviewVerdict,
     event::EventKind,
+    principal::{KeyScope, Role},
     run::RunState,
 };
 use tidegate_testkit::TestDb;
@@ -34,11 +38,19 @@ reply = { tools = [{ tool = "post", arguments = { amount = 5 } }] }
 name = "put"
 when = { text_contains = "put" }
 reply = { tools = [{ tool = "put", arguments = { amount = 5 } }] }
+[[rule]]
+name = "poison"
+when = { text_contains = "poison" }
+reply = { tools = [{ tool = "poison", arguments = {} }] }
+[[rule]]
+name = "hello"
+reply = { text = "Hello." }
 "#;
 
-/// An MCP server that writes down each call, and answers it once the gate is open. Goes with whoever started it.
+/// An MCP server that writes down each call, and answers it once the gate is open; its poison kills whoever called.
+/// Goes with whoever started it.
 const SERVER: &str = r#"
-import json, os, sys, time
+import json, os, signal, sys, time
 log, gate = sys.argv[1:]
 parent = os.getppid()
 
@@ -54,11 +66,13 @@ for line in sys.stdin:
         say(message["id"], {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
                             "serverInfo": {"name": "ledger", "version": "1"}})
     elif method == "tools/list":
-        tools = [{"name": name, "description": name, "inputSchema": {"type": "object"}} for name in ("post", "put")]
+        tools = [{"name": name, "description": name, "inputSchema": {"type": "object"}} for name in ("post", "put", "poison")]
         say(message["id"], {"tools": tools})
     elif method == "tools/call":
         with open(log, "a") as calls:
             calls.write(params["name"] + "\n")
+        if params["name"] == "poison":
+            os.kill(parent, signal.SIGKILL)
         while not os.path.exists(gate):
             if os.getppid() != parent:
                 sys.exit()
@@ -92,6 +106,7 @@ impl Ledger {
             tools: BTreeMap::from([
                 ("post".to_owned(), SideEffectLevel::Write),
                 ("put".to_owned(), SideEffectLevel::Idempotent),
+                ("poison".to_owned(), SideEffectLevel::Read),
             ]),
             tenants: None,
             call_timeout_ms: None,
@@ -117,6 +132,13 @@ impl Ledger {
 
     /// Starts an executor that works on a turn, and kills it once its tool has been called.
     async fn kill_in_a_call(&mut self, input: &str) -> RunId {
+        let run = self.begin_a_call(input).await;
+        self.world.servers.last_mut().expect("it").process.kill9();
+        run
+    }
+
+    /// Starts an executor that works on a turn, and waits until its tool has been called.
+    async fn begin_a_call(&mut self, input: &str) -> RunId {
         let before = self.calls();
         let executor = serve(&self.world.db, "4").await;
         self.world.servers.push(executor);
@@ -140,7 +162,6 @@ impl Ledger {
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        self.world.servers.last_mut().expect("it").process.kill9();
         run.run_id
     }
 
@@ -218,5 +239,63 @@ async fn a_killed_idempotent_call_is_made_again() {
     assert_eq!((ids.len(), &ids[0]), (2, &ids[1]));
     let effects = ledger.tenant().explain_run(run).await.expect("explain");
     assert_eq!(json!(effects.effects[0].outcome), "done");
+    tidegate_testkit::audit(ledger.world.db.pool()).await;
+}
+
+/// O-32, R3.11: a run that kills its worker takes three of them with it and then is a dead letter; the others go on, and
+/// what ran beside it is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poisonous_run_stops_at_its_attempts() {
+    let mut ledger = Ledger::new().await;
+    let key = CreateKey {
+        role: Role::Member,
+        tenant: Some(ledger.world.tenants[0].0.clone()),
+        pool: None,
+        user: None,
+        scopes: vec![KeyScope::RunsBusiness],
+        name: None,
+        expires_at: None,
+    };
+    let key = ledger.world.admin.create_key(&key).await.expect("key");
+    let client = Client::new(&ledger.world.servers[0].url, key.secret).expect("client");
+    let poison: SubmitRun = serde_json::from_value(
+        json!({"capability": "chat", "input": {"text": "poison"}, "maxAttempts": 3}),
+    )
+    .expect("body");
+    let run = client.submit_run(&poison, None).await.expect("run").run_id;
+    for _ in 0..6 {
+        ledger.world.turn(0).await;
+    }
+    for _ in 0..4 {
+        let executor = serve(&ledger.world.db, "1").await;
+        ledger.world.servers.push(executor);
+    }
+    let ended = "SELECT count(*) FROM run_ends";
+    ledger.world.until_count(ended, 7).await;
+    let dead = client.run(run).await.expect("run");
+    assert_eq!(
+        (dead.state, dead.code, dead.attempts),
+        (RunState::Failed, Some(Code::AttemptsExhausted), 3)
+    );
+    assert_eq!(ledger.calls(), 3, "three workers were lost");
+    let done = "SELECT count(*) FROM run_ends WHERE state = 'succeeded'";
+    assert_eq!(ledger.world.count(done).await, 6);
+    tidegate_testkit::audit(ledger.world.db.pool()).await;
+}
+
+/// O-32, R3.10: a run that was cancelled during its attempt is not claimed again, whatever becomes of its worker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_run_is_not_claimed_after_its_worker_died() {
+    let mut ledger = Ledger::new().await;
+    let run = ledger.begin_a_call("put it").await;
+    ledger.tenant().cancel_run(run).await.expect("cancel");
+    ledger.world.servers.last_mut().expect("it").process.kill9();
+    let executor = serve(&ledger.world.db, "4").await;
+    ledger.world.servers.push(executor);
+    let cancelled = "SELECT count(*) FROM run_ends WHERE state = 'cancelled'";
+    ledger.world.until_count(cancelled, 1).await;
+    let attempts = "SELECT count(*) FROM run_attempts";
+    assert_eq!(ledger.world.count(attempts).await, 1);
+    assert_eq!(ledger.calls(), 1);
     tidegate_testkit::audit(ledger.world.db.pool()).await;
 }
