@@ -2,7 +2,6 @@
 
 use tidegate_client::worker::UsageMeter;
 use tidegate_llm::{ChatRequest, Usage};
-use tidegate_model::limits::BUDGET_MAX;
 
 use crate::limits::BYTES_PER_TOKEN;
 
@@ -47,16 +46,9 @@ impl<'a> CallMeter<'a> {
     pub(crate) fn settle(mut self, usage: Usage) {
         if let Some(tokens) = usage.tokens() {
             self.begun = false;
-            self.add(tokens.input.saturating_add(tokens.output));
+            self.usage
+                .add_tokens(tokens.input.saturating_add(tokens.output));
         }
-    }
-
-    /// Adds to the use of the attempt, at most up to what a report may name: one that is refused would leave the run to
-    /// the end of its lease.
-    fn add(&self, tokens: u64) {
-        let room = BUDGET_MAX.saturating_sub(self.usage.tokens());
-        self.usage
-            .add_tokens(tokens.min(u64::try_from(room).unwrap_or(0)));
     }
 }
 
@@ -64,7 +56,7 @@ impl Drop for CallMeter<'_> {
     fn drop(&mut self) {
         if self.begun {
             let output = self.output_bytes / BYTES_PER_TOKEN;
-            self.add(self.input.saturating_add(output));
+            self.usage.add_tokens(self.input.saturating_add(output));
         }
     }
 }
@@ -99,19 +91,5 @@ mod tests {
         let meter = UsageMeter::default();
         drop(CallMeter::new(&meter, &request));
         assert_eq!(meter.tokens(), 0, "a call that never began");
-    }
-
-    #[test]
-    fn the_sum_never_exceeds_what_a_report_may_name() {
-        let request = ChatRequest::new(Vec::new());
-        let meter = UsageMeter::default();
-        for count in [1, u64::MAX, u64::MAX, 7] {
-            CallMeter::new(&meter, &request).settle(Usage::Exact(TokenCounts {
-                input: count,
-                output: count,
-            }));
-            assert!(meter.tokens() <= BUDGET_MAX, "{}", meter.tokens());
-        }
-        assert_eq!(meter.tokens(), BUDGET_MAX);
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tidegate_model::{Code, api::Problem};
 
+use crate::SetupCause;
+
 /// Why a call gave no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -32,6 +34,16 @@ pub enum Error {
     Transport {
         /// The server's address.
         base_url: String,
+        /// What broke, without credentials.
+        reason: String,
+    },
+    /// No connection can come about as things are set up; it is not tried again.
+    #[error("cannot connect to {base_url}: {cause} ({reason}); {}", cause.remedy())]
+    Setup {
+        /// The server's address.
+        base_url: String,
+        /// What is set up wrongly.
+        cause: SetupCause,
         /// What broke, without credentials.
         reason: String,
     },
@@ -108,10 +120,19 @@ impl Error {
             Self::Problem(problem) => problem.retryable,
             Self::Status { retryable, .. } => *retryable,
             Self::Transport { .. } => true,
-            Self::BadAnswer { .. }
+            Self::Setup { .. }
+            | Self::BadAnswer { .. }
             | Self::DeadlineExceeded { .. }
             | Self::RetryAfterDeadline { .. }
             | Self::Configuration { .. } => false,
+        }
+    }
+
+    /// For a log: the code alone where it says that the same call may pass later, for its text speaks to a caller.
+    pub(crate) fn in_short(&self) -> String {
+        match self.code() {
+            Some(code) if self.is_retryable() => code.to_string(),
+            _ => self.to_string(),
         }
     }
 

@@ -18,6 +18,7 @@ mod events;
 pub mod limits;
 mod request;
 mod retry;
+mod setup;
 pub mod worker;
 mod worker_api;
 
@@ -25,6 +26,7 @@ pub use client::{Client, ClientBuilder};
 pub use error::Error;
 pub use events::RunEvents;
 pub use retry::RetryPolicy;
+pub use setup::SetupCause;
 pub use worker_api::WorkerApi;
 
 /// What a call gives back.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tidegate_model::{Code, api::Problem};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Client, Error, Result, RetryPolicy, ambient, retry::Next};
+use crate::{Client, Error, Result, RetryPolicy, ambient, retry::Next, setup};
 
 /// The longest text of a foreign answer that is kept.
 const FOREIGN_TEXT_MAX_CHARS: usize = 300;
@@ -186,6 +186,19 @@ impl Client {
         }
     }
 
+    /// Why a request got no answer.
+    fn unanswered(&self, error: &reqwest::Error) -> Error {
+        let plain = self.shared.base.scheme() == "http";
+        match setup::cause(error, plain) {
+            Some(cause) => Error::Setup {
+                base_url: self.base_url().to_owned(),
+                cause,
+                reason: reason(error),
+            },
+            None => self.transport(reason(error)),
+        }
+    }
+
     async fn attempt(&self, call: &Call) -> Result<Bytes> {
         let response = self.open(call, HeaderMap::new()).await?;
         response
@@ -224,7 +237,7 @@ impl Client {
         let response = request
             .send()
             .await
-            .map_err(|error| self.transport(reason(&error)))?;
+            .map_err(|error| self.unanswered(&error))?;
         let status = response.status();
         if status.is_success() || call.also_success == Some(status.as_u16()) {
             return Ok(response);

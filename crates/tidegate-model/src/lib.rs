@@ -16,6 +16,7 @@ pub mod effect;
 pub mod event;
 pub mod fence;
 pub mod ids;
+pub mod lasting;
 pub mod limits;
 pub mod principal;
 pub mod queue_reason;

@@ -242,7 +242,8 @@ pub(super) fn may_pass(error: &Error) -> bool {
     error.is_retryable()
         || matches!(
             error,
-            Error::DeadlineExceeded { .. } | Error::RetryAfterDeadline { .. }
+            // The lease came over this very connection: a certificate or a name that is being changed comes back.
+            Error::Setup { .. } | Error::DeadlineExceeded { .. } | Error::RetryAfterDeadline { .. }
         )
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tidegate_model::{
     Code, Fence,
     api::{AttemptUsage, CompleteRun, FailRun, NewMessage, ReleaseRun},
+    limits::BUDGET_MAX,
 };
 
 use crate::limits;
@@ -60,19 +61,33 @@ impl Failure {
 }
 
 /// What an attempt used so far. Counted while it works, so that it is known whatever ends the attempt.
+///
+/// The sum stops at [`BUDGET_MAX`], the most that a report may name and more than any budget: a report above it would be
+/// refused and leave the run to the end of its lease. Reaching it is logged, because no model uses that much.
 #[derive(Debug, Default)]
 pub struct UsageMeter {
     tokens: AtomicI64,
 }
 
 impl UsageMeter {
-    /// Adds tokens of a model call.
-    pub fn add_tokens(&self, tokens: u64) {
-        let tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
-        let add = |sum: i64| Some(sum.saturating_add(tokens));
-        let _always = self
-            .tokens
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    /// Adds tokens of a model call; whether all of them could be counted.
+    pub fn add_tokens(&self, tokens: u64) -> bool {
+        let added = i64::try_from(tokens).unwrap_or(i64::MAX);
+        let sum = |before: i64| before.saturating_add(added);
+        let add = |before: i64| Some(sum(before).min(BUDGET_MAX));
+        // It always gives a value; the other arm is the value before as well.
+        let (Ok(before) | Err(before)) =
+            self.tokens
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let counted = sum(before) <= BUDGET_MAX;
+        if !counted && before < BUDGET_MAX {
+            tracing::warn!(
+                tokens,
+                most = BUDGET_MAX,
+                "a model call says that it used more tokens than can be reported"
+            );
+        }
+        counted
     }
 
     /// Tokens so far.
@@ -135,4 +150,21 @@ fn clean(detail: &str) -> String {
         .filter(|c| *c != '\0')
         .take(limits::FAIL_DETAIL_MAX_CHARS)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn use_stops_at_what_a_report_may_name() {
+        let meter = UsageMeter::default();
+        assert!(meter.add_tokens(7));
+        assert!(meter.add_tokens(u64::try_from(BUDGET_MAX).unwrap() - 7));
+        assert_eq!(meter.tokens(), BUDGET_MAX);
+        for tokens in [1, u64::MAX] {
+            assert!(!meter.add_tokens(tokens), "{tokens}");
+            assert_eq!(meter.read().tokens, BUDGET_MAX);
+        }
+    }
 }

@@ -2,8 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tidegate_model::{
     api::{AttemptUsage, RenewLease, RenewRequest},
+    lasting::Lasting,
     limits::BUDGET_MAX,
 };
 use tokio::time::{Instant, sleep_until, timeout};
@@ -21,6 +23,7 @@ pub(super) struct Renewals {
     pub(super) leases: Arc<Leases>,
     pub(super) every: Option<Duration>,
     pub(super) dice: Dice,
+    pub(super) failing: Mutex<Lasting>,
 }
 
 impl Renewals {
@@ -83,19 +86,35 @@ impl Renewals {
         match timeout(self.patience(), self.api.renew(request)).await {
             Ok(Ok(answer)) => {
                 self.leases.apply(sent, &answer);
+                if let Some(said) = self.failing.lock().over(Instant::now().into_std()) {
+                    tracing::warn!(
+                        times = said.times,
+                        seconds = said.lasts.as_secs(),
+                        "leases are renewed again"
+                    );
+                }
                 true
             }
             Ok(Err(error)) => {
-                tracing::warn!(leases = leases.len(), %error, "cannot renew leases; trying again");
+                self.failed(leases.len(), &error.in_short());
                 false
             }
             Err(_) => {
-                tracing::warn!(
-                    leases = leases.len(),
-                    "no answer to a renewal; trying again"
-                );
+                self.failed(leases.len(), "no answer in time");
                 false
             }
+        }
+    }
+
+    fn failed(&self, leases: usize, error: &str) {
+        let met = self.failing.lock().met(Instant::now().into_std(), error);
+        if let Some(said) = met {
+            tracing::warn!(
+                leases,
+                times = said.times,
+                error,
+                "cannot renew leases; trying again"
+            );
         }
     }
 }

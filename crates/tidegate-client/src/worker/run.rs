@@ -9,9 +9,11 @@ use std::{
 };
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tidegate_model::{
     Code, WorkerId,
     api::{ClaimAnswer, ClaimRequest, Lease, PROTOCOL_VERSION},
+    lasting::Lasting,
     limits::CLAIM_MAX,
     run::QuotaBucket,
 };
@@ -24,7 +26,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::Instrument;
 
 use super::{Job, Outcome, held::Leases, renewal::Renewals};
-use crate::{Error, Result, RetryPolicy, WorkerApi, ambient::Dice, limits};
+use crate::{Error, Result, RetryPolicy, SetupCause, WorkerApi, ambient::Dice, limits};
 
 /// Works on runs. Dropped in the middle when the lease is lost or a grace is over; must not leave anything behind then.
 #[async_trait]
@@ -99,6 +101,7 @@ impl Shared {
             leases: Arc::clone(&self.leases),
             every: self.settings.renew_every,
             dice: self.dice.clone(),
+            failing: Mutex::default(),
         }
     }
 }
@@ -153,7 +156,8 @@ impl WorkerLoop {
         attempts: &mut Attempts,
         background: &mut u32,
     ) -> Result<()> {
-        let mut failures = 0;
+        let (mut failures, mut reached) = (0, false);
+        let mut failing = Lasting::default();
         if self.shared.settings.concurrency == 0 {
             stop.cancelled().await;
         }
@@ -176,16 +180,30 @@ impl WorkerLoop {
             };
             match answer {
                 Ok(answer) => {
-                    failures = 0;
+                    (failures, reached) = (0, true);
+                    if let Some(said) = failing.over(Instant::now().into_std()) {
+                        tracing::warn!(
+                            times = said.times,
+                            seconds = said.lasts.as_secs(),
+                            "claims get through again"
+                        );
+                    }
                     for lease in answer.leases {
                         *background += u32::from(is_background(&lease));
                         self.begin(lease, sent, attempts, stop);
                     }
                 }
-                Err(error) if is_final(&error) => return Err(error),
+                Err(error) if is_final(&error, reached) => return Err(error),
                 Err(error) => {
                     failures += 1;
-                    tracing::warn!(failures, %error, "cannot claim; trying again");
+                    let cause = error.in_short();
+                    if let Some(said) = failing.met(Instant::now().into_std(), &cause) {
+                        tracing::warn!(
+                            times = said.times,
+                            error = cause,
+                            "cannot claim; trying again"
+                        );
+                    }
                     let wait = RetryPolicy::default().backoff(failures, self.shared.dice.unit());
                     let wait = wait + error.retry_after().unwrap_or_default();
                     tokio::select! {
@@ -274,9 +292,11 @@ fn is_background(lease: &Lease) -> bool {
     lease.run.quota_bucket == QuotaBucket::Background
 }
 
-/// Whether claiming again cannot help.
-fn is_final(error: &Error) -> bool {
+/// Whether claiming again cannot help. What was once `reached` is set up rightly: a certificate that is being changed
+/// comes back; and a name may be entered after the worker that asks for it has started.
+fn is_final(error: &Error, reached: bool) -> bool {
     matches!(error, Error::Configuration { .. })
+        || matches!(error, Error::Setup { cause, .. } if !reached && *cause != SetupCause::NoSuchName)
         || matches!(
             error.code(),
             Some(
