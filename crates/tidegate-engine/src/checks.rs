@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use chrono::{DateTime, Datelike as _, Utc};
+
 use tidegate_model::{
     api::{Page, PageQuery},
     limits,
@@ -41,6 +43,32 @@ pub(crate) fn filled(field: &str, value: &str, most: usize) -> Result<(), Error>
 /// As [`text`], where there is one.
 pub(crate) fn label(field: &str, value: Option<&str>) -> Result<(), Error> {
     value.map_or(Ok(()), |value| text(field, value, LABEL_MAX))
+}
+
+/// A year that no time to come is in; whether a later time has passed is the database's to say.
+const YEAR_MIN: i32 = 2000;
+
+/// Refuses a time that is further away than `most_ms`, or so long ago that the database could not hold it.
+pub(crate) fn time(field: &str, time: Option<DateTime<Utc>>, most_ms: i64) -> Result<(), Error> {
+    let Some(time) = time else { return Ok(()) };
+    if time.year() < YEAR_MIN {
+        return Err(Error::invalid(
+            field,
+            format!("{field} is before the year {YEAR_MIN}; give a time to come"),
+        ));
+    }
+    let latest = crate::clock::now() + chrono::Duration::milliseconds(most_ms);
+    if time > latest {
+        let days = most_ms / (24 * 3_600_000);
+        return Err(Error::invalid(
+            field,
+            format!(
+                "{field} is more than {days} days away; give a time before {}",
+                latest.format("%Y-%m-%dT%H:%M:%SZ")
+            ),
+        ));
+    }
+    Ok(())
 }
 
 /// How many items a page may have.
@@ -91,6 +119,26 @@ mod tests {
             assert_eq!(error.problem().field.as_deref(), Some("name"));
         }
         assert!(filled("command", "  ", 10).is_err());
+    }
+
+    #[test]
+    fn times_that_cannot_be_meant_are_refused_by_name() {
+        let day_ms = 24 * 3_600_000;
+        let at = |text: &str| Some(text.parse::<DateTime<Utc>>().unwrap());
+        assert!(time("runAt", None, day_ms).is_ok());
+        assert!(time("runAt", Some(crate::clock::now()), day_ms).is_ok());
+        for absurd in [
+            "9999-12-31T23:59:59Z",
+            "+262142-12-31T23:59:59Z",
+            "1970-01-01T00:00:00Z",
+            "-9999-01-01T00:00:00Z",
+        ] {
+            let error = time("runAt", at(absurd), day_ms).unwrap_err();
+            assert_eq!(error.problem().field.as_deref(), Some("runAt"), "{absurd}");
+        }
+        let far = time("expiresAt", at("9999-01-01T00:00:00Z"), 3_660 * day_ms).unwrap_err();
+        let detail = far.problem().detail.unwrap();
+        assert!(detail.contains("more than 3660 days away"), "{detail}");
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub const PRIORITY_MAX: i16 = 100;
 pub const BUDGET_MAX: i64 = 1_000_000_000_000;
 /// The latest start or deadline, from now, in milliseconds (366 days).
 pub const HORIZON_MAX_MS: i64 = 366 * 24 * 3_600_000;
+/// The longest life of a key that ends, from now, in milliseconds (ten years of 366 days). One that shall live longer has
+/// no end and is revoked.
+pub const KEY_LIFE_MAX_MS: i64 = 10 * 366 * 24 * 3_600_000;
 
 const _: () = assert!(
     REQUEST_MAX_BYTES < RESULT_MAX_BYTES,

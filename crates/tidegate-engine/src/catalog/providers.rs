@@ -1,5 +1,7 @@
 //! Model providers.
 
+use std::ops::RangeInclusive;
+
 use tidegate_model::{
     ConfigKind,
     api::{ProviderView, PutProvider},
@@ -17,6 +19,14 @@ use crate::{Engine, Error, Principal, checks};
 const URL_MAX: usize = 2_000;
 /// The longest key.
 const KEY_MAX: usize = 10_000;
+/// The bounds of a provider's limiter are those of the deployment's settings (`LLM_PROVIDER_*`).
+const IN_FLIGHT_MAX: u32 = 10_000;
+/// As above.
+const RPM_MAX: u32 = 10_000_000;
+/// As above.
+const QUEUE_MAX: u32 = 100_000;
+/// As above; no call waits for longer than an hour.
+const QUEUE_TIMEOUT_MAX_MS: u64 = 3_600_000;
 
 /// Makes or replaces a provider.
 pub async fn put_provider(
@@ -41,10 +51,14 @@ pub async fn put_provider(
         kind: request.kind,
         base_url: request.base_url,
         secret: None,
-        max_in_flight: at_least(1, "maxInFlight", request.max_in_flight)?,
-        rpm: at_least(1, "rpm", request.rpm)?,
-        max_queue: at_least(0, "maxQueue", request.max_queue)?,
-        queue_timeout_ms: at_least(0, "queueTimeoutMs", request.queue_timeout_ms)?,
+        max_in_flight: within(&(1..=IN_FLIGHT_MAX), "maxInFlight", request.max_in_flight)?,
+        rpm: within(&(1..=RPM_MAX), "rpm", request.rpm)?,
+        max_queue: within(&(0..=QUEUE_MAX), "maxQueue", request.max_queue)?,
+        queue_timeout_ms: within(
+            &(0..=QUEUE_TIMEOUT_MAX_MS),
+            "queueTimeoutMs",
+            request.queue_timeout_ms,
+        )?,
     };
     let written = engine
         .store()
@@ -103,20 +117,28 @@ fn view(engine: &Engine, provider: StoredProvider) -> ProviderView {
     }
 }
 
-/// A number as the database takes it, and not below what makes sense.
-fn at_least<N, S>(least: N, field: &str, value: Option<N>) -> Result<Option<S>, Error>
+/// A number within its bounds, as the database takes it.
+fn within<N, S>(
+    bounds: &RangeInclusive<N>,
+    field: &str,
+    value: Option<N>,
+) -> Result<Option<S>, Error>
 where
     N: Copy + PartialOrd + std::fmt::Display,
     S: TryFrom<N>,
 {
     let Some(value) = value else { return Ok(None) };
-    let invalid = |bound: &str| Error::invalid(field, format!("{field} {bound}, found {value}"));
-    if value < least {
-        return Err(invalid(&format!("must be at least {least}")));
-    }
-    S::try_from(value)
+    let stored = S::try_from(value).ok();
+    stored
+        .filter(|_| bounds.contains(&value))
         .map(Some)
-        .map_err(|_| invalid("is too large"))
+        .ok_or_else(|| {
+            let (least, most) = (bounds.start(), bounds.end());
+            Error::invalid(
+                field,
+                format!("{field} must be {least} to {most}, found {value}"),
+            )
+        })
 }
 
 /// An address that calls can be sent to, without a place for secrets in it.

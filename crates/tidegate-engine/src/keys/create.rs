@@ -5,6 +5,7 @@ use secrecy::ExposeSecret as _;
 use tidegate_model::{
     Code, ConfigKind, KeyId,
     api::{CreateKey, CreatedKey},
+    limits,
     principal::Role,
 };
 use tidegate_store::keys::{InsertKey, NewKey};
@@ -107,6 +108,7 @@ fn check(request: &CreateKey) -> Result<(), Error> {
         )),
         _ => Ok(()),
     }?;
+    checks::time("expiresAt", request.expires_at, limits::KEY_LIFE_MAX_MS)?;
     checks::label("user", request.user.as_deref())?;
     checks::label("name", request.name.as_deref())
 }

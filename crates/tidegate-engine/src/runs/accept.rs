@@ -13,7 +13,7 @@ use tidegate_model::{
 use tidegate_store::runs::{NewRun, Place, Submission, Submitted, Turn};
 
 use crate::{
-    Engine, Error, Principal,
+    Engine, Error, Principal, checks,
     combine::{Answers, all_or_each, count},
 };
 
@@ -292,15 +292,8 @@ fn check_bounds(wanted: &Wanted) -> Result<(), Error> {
 
 /// Far times are refused so that no arithmetic on them can overflow; whether a time has passed is the database's to say.
 fn check_times(wanted: &Wanted) -> Result<(), Error> {
-    let horizon = crate::clock::now() + chrono::Duration::milliseconds(limits::HORIZON_MAX_MS);
-    for (field, time) in [("deadline", wanted.deadline), ("runAt", wanted.run_at)] {
-        if time.is_some_and(|time| time > horizon) {
-            return Err(Error::invalid(
-                field,
-                "this is more than 366 days away; give an earlier time",
-            ));
-        }
-    }
+    checks::time("deadline", wanted.deadline, limits::HORIZON_MAX_MS)?;
+    checks::time("runAt", wanted.run_at, limits::HORIZON_MAX_MS)?;
     if let (Some(start), Some(end)) = (wanted.run_at, wanted.deadline)
         && start >= end
     {

@@ -152,7 +152,7 @@ async fn malformed_providers_are_refused_by_field() {
         ),
         (
             PutProvider {
-                queue_timeout_ms: Some(u64::MAX),
+                queue_timeout_ms: Some(3_600_001),
                 ..good()
             },
             "queueTimeoutMs",

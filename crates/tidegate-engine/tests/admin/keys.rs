@@ -113,6 +113,17 @@ async fn an_expired_key_is_refused_even_where_it_is_remembered() {
         .await
         .unwrap_err();
     assert_eq!(passed.problem().field.as_deref(), Some("expiresAt"));
+    // Ten years are the most; a key without an end is the way to have one for longer.
+    for days in [3_661, 3_650_000] {
+        let far = keys::create(&engine, &operator(), until(days * 24 * 3_600_000))
+            .await
+            .unwrap_err();
+        let problem = far.problem();
+        assert_eq!(problem.field.as_deref(), Some("expiresAt"), "{days}");
+        assert!(problem.detail.unwrap().contains("3660 days"), "{days}");
+    }
+    let long = until(3_650 * 24 * 3_600_000);
+    keys::create(&engine, &operator(), long).await.unwrap();
     let made = keys::create(&engine, &operator(), until(1_500))
         .await
         .unwrap();

@@ -97,7 +97,7 @@ impl Assembler {
         if let Some(model) = chunk.model.filter(|model| !model.is_empty()) {
             self.model.get_or_insert(model);
         }
-        match chunk.usage.as_ref().map(wire::figures) {
+        match chunk.usage.as_deref().map(wire::figures) {
             Some(wire::Figures::Counted(tokens)) => self.usage = Some(tokens),
             Some(wire::Figures::Absurd) => self.usage = None,
             Some(wire::Figures::Absent) | None => {}

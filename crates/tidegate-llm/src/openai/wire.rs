@@ -1,7 +1,7 @@
 //! The shapes on the wire. Reading is lenient where endpoints are known to differ, writing is not.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 use crate::{
     chat::{ChatRequest, FinishReason, Message, TokenCounts, ToolChoice},
@@ -73,9 +73,9 @@ pub(super) struct Chunk {
     pub(super) model: Option<String>,
     #[serde(default)]
     pub(super) choices: Vec<Choice>,
-    /// Read apart, so that figures nobody can believe do not spoil a good answer.
+    /// Read apart, so that figures nobody can believe, or that are no numbers of JSON (1e400), do not spoil a good answer.
     #[serde(default)]
-    pub(super) usage: Option<Value>,
+    pub(super) usage: Option<Box<RawValue>>,
     #[serde(default)]
     pub(super) error: Option<Value>,
 }
@@ -157,7 +157,10 @@ pub(super) enum Figures {
     Counted(TokenCounts),
 }
 
-pub(super) fn figures(usage: &Value) -> Figures {
+pub(super) fn figures(usage: &RawValue) -> Figures {
+    let Ok(usage) = serde_json::from_str::<Value>(usage.get()) else {
+        return Figures::Absurd;
+    };
     let figure = |name: &str| usage.get(name).filter(|figure| !figure.is_null());
     let (Some(input), Some(output)) = (figure("prompt_tokens"), figure("completion_tokens")) else {
         return Figures::Absent;

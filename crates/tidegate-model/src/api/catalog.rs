@@ -35,7 +35,7 @@ pub struct PutProvider {
     /// Waiting calls per class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_queue: Option<u32>,
-    /// The longest wait for a slot, in milliseconds; 0 switches the foreground's bound off.
+    /// The longest wait for a slot, in milliseconds, at most an hour; 0 switches the foreground's bound off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout_ms: Option<u64>,
 }

@@ -163,6 +163,9 @@ fn json_failure(path: &str, error: &serde_json::Error) -> Failure {
     }
     let detail = if error.is_data() {
         words::plain(what)
+    } else if what == "number out of range" {
+        // Well-formed by the grammar of JSON, and more than a double holds.
+        "the number is out of range; numbers are 64-bit integers or doubles".to_owned()
     } else {
         format!("not valid JSON: {what} (line {position})")
     };
@@ -203,7 +206,7 @@ fn join(path: &str, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_model::api::{RenewRequest, SubmitRun};
+    use tidegate_model::api::{CompleteRun, RenewRequest, SubmitRun};
 
     use super::*;
 
@@ -280,6 +283,16 @@ mod tests {
         let json = r#"{"leases":[{"runId":"run_1","fence":"1.1"}]}"#;
         let problem = parse::<RenewRequest>(json.as_bytes()).expect_err("bad id");
         assert_eq!(problem.problem().field.as_deref(), Some("leases[0].runId"));
+    }
+
+    #[test]
+    fn a_number_beyond_all_numbers_is_named_by_its_field() {
+        let json = r#"{"fence":"1.1","result":{},"usage":{"tokens":1e400}}"#;
+        let problem = parse::<CompleteRun>(json.as_bytes()).expect_err("no number");
+        let problem = problem.problem();
+        assert_eq!(problem.field.as_deref(), Some("usage.tokens"));
+        let detail = problem.detail.as_deref().expect("a detail");
+        assert!(detail.starts_with("the number is out of range"), "{detail}");
     }
 
     #[test]

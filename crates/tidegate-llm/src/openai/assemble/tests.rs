@@ -275,3 +275,27 @@ fn figures_that_cannot_be_believed_are_unknown_and_spoil_nothing() {
         );
     }
 }
+
+/// A figure that is no number of JSON spoils nothing either.
+#[test]
+fn a_figure_beyond_all_numbers_is_unknown() {
+    let mut assembler = assembler();
+    let piece = said(json!({ "content": "Hello" })).to_string();
+    assembler.piece("message", &piece).expect("a piece");
+    for usage in [r#"{"prompt_tokens":1e400,"completion_tokens":1}"#, "-1e400"] {
+        let piece = format!(r#"{{"choices":[],"usage":{usage}}}"#);
+        assembler.piece("message", &piece).expect(usage);
+    }
+    assembler
+        .piece("message", &done("stop").to_string())
+        .expect("the end");
+    let end = assembler.piece("message", "[DONE]").expect("the mark");
+    let end: Vec<Delta> = end
+        .into_iter()
+        .chain(assembler.end().unwrap_or_default())
+        .collect();
+    assert!(
+        matches!(&end[..], [Delta::Finished(finish)] if finish.usage == Usage::Unknown),
+        "{end:?}"
+    );
+}
