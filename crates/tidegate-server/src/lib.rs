@@ -27,7 +27,7 @@ pub mod state;
 
 pub use app::router;
 pub use in_process::InProcessWorker;
-pub use listen::{ServeError, ServerParts, TlsError, serve};
+pub use listen::{Local, ServeError, ServerParts, TlsError, serve};
 pub use openapi::{openapi, openapi_text};
 pub use shutdown::Shutdown;
 pub use state::AppState;

@@ -6,7 +6,7 @@
 pub enum Error {
     /// The database cannot be reached, is starting or stopping, is full, or is read-only: the same call may work later.
     #[error("the database is not available")]
-    Unavailable(#[source] sqlx::Error),
+    Unavailable(#[source] Cause),
     /// A constraint of the schema refused a write; `constraint` names it.
     #[error("the database refused a write ({constraint})")]
     Refused {
@@ -14,7 +14,7 @@ pub enum Error {
         constraint: String,
         /// What the database said.
         #[source]
-        source: sqlx::Error,
+        source: Cause,
     },
     /// A value that was stored cannot be read as what it should be.
     #[error("stored value of {what} cannot be read")]
@@ -34,7 +34,42 @@ pub enum Error {
     },
     /// Anything else: a defect.
     #[error("database error")]
-    Database(#[source] sqlx::Error),
+    Database(#[source] Cause),
+}
+
+/// What the database or the driver said, for people: without the driver's own preface, and without the line of
+/// PostgreSQL's source that it would add.
+#[derive(Debug)]
+pub struct Cause(sqlx::Error);
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            sqlx::Error::Database(error) => match error.code() {
+                Some(code) => write!(f, "{} (SQLSTATE {code})", error.message()),
+                None => f.write_str(error.message()),
+            },
+            sqlx::Error::Io(error) => error.fmt(f),
+            sqlx::Error::PoolTimedOut => f.write_str("no connection came free in time"),
+            sqlx::Error::WorkerCrashed => f.write_str("the connection broke off"),
+            other => other.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0 {
+            sqlx::Error::Database(_) | sqlx::Error::Io(_) => None,
+            other => other.source(),
+        }
+    }
+}
+
+impl From<sqlx::Error> for Cause {
+    fn from(error: sqlx::Error) -> Self {
+        Self(error)
+    }
 }
 
 impl Error {
@@ -43,24 +78,77 @@ impl Error {
         matches!(self, Self::Unavailable(_))
     }
 
+    /// What an operator can do about it, where what the database or the system said tells.
+    pub fn remedy(&self) -> Option<&'static str> {
+        let (Self::Database(Cause(source)) | Self::Unavailable(Cause(source))) = self else {
+            return None;
+        };
+        if is_refused_parameter(source) {
+            return Some(
+                "this is a PgBouncer: let it have `ignore_startup_parameters = extra_float_digits, options` \
+                 (docs/how-to/use-a-pooler.md)",
+            );
+        }
+        match (source, sqlstate(source).as_deref()) {
+            (_, Some("28P01" | "28000")) => Some(
+                "correct user and password in CONFIG_DB_URL, or let them in by the server's pg_hba.conf",
+            ),
+            (_, Some("3D000")) => {
+                Some("make the database (`createdb NAME`), or correct its name in CONFIG_DB_URL")
+            }
+            (_, Some("42501")) => Some("let the user of CONFIG_DB_URL own the database"),
+            (_, Some("53300")) => Some(
+                "raise max_connections of PostgreSQL, or lower TIDEGATE_DB_POOL_SIZE of the servers",
+            ),
+            (_, Some("53100")) => Some("make room on the disk of PostgreSQL"),
+            (_, Some("25006")) => {
+                Some("point CONFIG_DB_URL at the primary: this one can only be read")
+            }
+            (_, Some("57P01" | "57P02" | "57P03")) => {
+                Some("PostgreSQL is starting or stopping: try again in a moment")
+            }
+            (sqlx::Error::Io(cause), _) => Some(match cause.kind() {
+                std::io::ErrorKind::NotFound => {
+                    "check that PostgreSQL runs and that its socket is where CONFIG_DB_URL says"
+                }
+                std::io::ErrorKind::TimedOut => {
+                    "check host and port of CONFIG_DB_URL and the network in between"
+                }
+                _ => "check that PostgreSQL runs and that CONFIG_DB_URL names its host and port",
+            }),
+            _ => None,
+        }
+    }
+
     /// What a failpoint of a test injects: the connection was lost.
     #[cfg_attr(
         not(feature = "failpoints"),
         expect(dead_code, reason = "failpoints are off")
     )]
     pub(crate) fn injected() -> Self {
-        Self::Unavailable(sqlx::Error::WorkerCrashed)
+        Self::Unavailable(sqlx::Error::WorkerCrashed.into())
     }
 
     /// Whether the transaction lost against another one and is to be run again.
     pub(crate) fn is_serialization(&self) -> bool {
-        let (Self::Database(source) | Self::Unavailable(source) | Self::Refused { source, .. }) =
-            self
+        let (Self::Database(Cause(source))
+        | Self::Unavailable(Cause(source))
+        | Self::Refused {
+            source: Cause(source),
+            ..
+        }) = self
         else {
             return false;
         };
         matches!(sqlstate(source).as_deref(), Some("40001" | "40P01"))
     }
+}
+
+/// PgBouncer does not let every start-up parameter pass, in the class of broken connections; it never will by itself.
+fn is_refused_parameter(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|error| error.message().contains("unsupported startup parameter"))
 }
 
 fn sqlstate(error: &sqlx::Error) -> Option<String> {
@@ -81,15 +169,18 @@ impl From<sqlx::Error> for Error {
                     code.as_str(),
                     "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "58030"
                 );
-            if unavailable {
-                return Self::Unavailable(source);
+            if unavailable && !is_refused_parameter(&source) {
+                return Self::Unavailable(source.into());
             }
             // Class 23: integrity constraints.
             if code.starts_with("23") {
                 let constraint = database.constraint().unwrap_or("unnamed").to_owned();
-                return Self::Refused { constraint, source };
+                return Self::Refused {
+                    constraint,
+                    source: source.into(),
+                };
             }
-            return Self::Database(source);
+            return Self::Database(source.into());
         }
         match source {
             sqlx::Error::Io(_)
@@ -97,8 +188,8 @@ impl From<sqlx::Error> for Error {
             | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
             | sqlx::Error::WorkerCrashed
-            | sqlx::Error::BeginFailed => Self::Unavailable(source),
-            other => Self::Database(other),
+            | sqlx::Error::BeginFailed => Self::Unavailable(source.into()),
+            other => Self::Database(other.into()),
         }
     }
 }

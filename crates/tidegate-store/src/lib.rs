@@ -22,6 +22,7 @@ pub mod migrate;
 pub mod notify;
 pub mod pool;
 pub mod pools;
+pub mod reach;
 pub mod read;
 pub mod recovery;
 pub mod revisions;

@@ -30,7 +30,7 @@ impl Listener {
                 channel: heard.channel().to_owned(),
                 payload: heard.payload().to_owned(),
             }),
-            None => Err(Error::Unavailable(sqlx::Error::WorkerCrashed)),
+            None => Err(Error::Unavailable(sqlx::Error::WorkerCrashed.into())),
         }
     }
 }

@@ -63,7 +63,7 @@ impl Store {
             Ok(outcome) => outcome,
             Err(join) => match join.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(Error::Unavailable(sqlx::Error::WorkerCrashed)),
+                Err(_) => Err(Error::Unavailable(sqlx::Error::WorkerCrashed.into())),
             },
         }
     }

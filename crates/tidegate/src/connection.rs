@@ -38,7 +38,7 @@ pub struct Connection {
     /// The profile that `tidegate dev` wrote [env: TIDEGATE_PROFILE]
     #[arg(long, global = true, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// PEM file with the certificate authority of the server, besides the system's
+    /// PEM file with the authority that signed the server's certificate, trusted besides the system's [env: TIDEGATE_CA]
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
 }
@@ -74,13 +74,12 @@ impl Connection {
         if let Some(key) = self.choose_key(profile.as_ref(), who)? {
             builder = builder.key(key);
         }
-        if let Some(path) = &self.ca {
-            let pem = std::fs::read(path).map_err(|error| {
-                Failure::caused(
-                    Exit::Usage,
-                    format!("cannot read --ca {}", path.display()),
-                    &error,
-                )
+        let named = self.ca.clone().map(|path| ("--ca", path));
+        let ca = named.or_else(|| Some(("TIDEGATE_CA", variable("TIDEGATE_CA")?.into())));
+        if let Some((given_by, path)) = ca {
+            let pem = std::fs::read(&path).map_err(|error| {
+                let what = format!("{given_by}: cannot read {}", path.display());
+                Failure::caused(Exit::Usage, what, &error)
             })?;
             builder = builder.ca_pem(pem);
         }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use tidegate_engine::settings::SettingsError;
+pub use tidegate_engine::trouble::chain;
 
 use crate::exit::Exit;
 
@@ -70,22 +71,6 @@ impl Failure {
     }
 }
 
-/// An error and its sources in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // Some errors repeat their source in their own text.
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
-}
-
 impl From<&clap::Error> for Failure {
     fn from(error: &clap::Error) -> Self {
         use clap::error::ErrorKind;
@@ -137,12 +122,34 @@ impl From<tidegate_client::Error> for Failure {
                      profile names it",
                 )
             }
+            E::Setup {
+                base_url,
+                cause,
+                reason,
+            } => Self::unreachable(format!("cannot connect to {base_url}: {cause} ({reason})"))
+                .remedy(setup_remedy(*cause)),
             E::DeadlineExceeded { .. } | E::RetryAfterDeadline { .. } => {
                 Self::unreachable(error.to_string())
             }
             E::Configuration { .. } => Self::usage(error.to_string()),
             _ => Self::failed(error.to_string()),
         }
+    }
+}
+
+/// What to do at a command line about what trying again does not cure.
+fn setup_remedy(cause: tidegate_client::SetupCause) -> String {
+    use tidegate_client::SetupCause as C;
+    match cause {
+        C::UnknownAuthority => format!("{}: `--ca FILE` or TIDEGATE_CA", cause.remedy()),
+        C::AuthorityAsServer => format!(
+            "{}; docs/how-to/serve-over-tls.md has the commands",
+            cause.remedy()
+        ),
+        C::NoTls | C::NoHttp | C::OtherName | C::NoSuchName => {
+            format!("{} (--url, TIDEGATE_URL or the profile)", cause.remedy())
+        }
+        _ => cause.remedy().to_owned(),
     }
 }
 

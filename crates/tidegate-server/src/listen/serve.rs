@@ -13,7 +13,10 @@ use rustls::ServerConfig;
 use tidegate_engine::Engine;
 use tokio::{net::TcpListener, task::JoinSet};
 
-use super::tls::{self, TlsError};
+use super::{
+    local::{Bound, Local},
+    tls::TlsError,
+};
 use crate::{
     app, endpoints::probes, metrics, middleware::rest_of_body, shutdown::Shutdown, state::AppState,
 };
@@ -37,7 +40,7 @@ const _: () = assert!(
     "hyper wants a buffer of at least 8 KiB"
 );
 
-/// A server whose sockets are bound, so that a taken port or an unusable certificate is an error of the start.
+/// A server whose sockets listen.
 #[derive(Debug)]
 pub struct ServerParts {
     state: AppState,
@@ -73,25 +76,15 @@ pub enum ServeError {
 }
 
 impl ServerParts {
-    /// Binds what the settings ask for: the API with or without TLS and, where set, the operator's listener with
-    /// `/metrics` and the probes, which asks for no key.
-    pub async fn bind(engine: Engine, shutdown: Shutdown) -> Result<Self, ServeError> {
-        let settings = engine.settings();
-        let tls = match (&settings.tls_cert, &settings.tls_key) {
-            (Some(cert), Some(key)) => Some(tls::load(cert, key)?),
-            _ => None,
-        };
-        let listener = bind("TIDEGATE_LISTEN", settings.listen).await?;
-        let operators = match settings.metrics_listen {
-            Some(address) => Some(bind("TIDEGATE_METRICS_LISTEN", address).await?),
-            None => None,
-        };
+    /// Listens on what was taken: the API with or without TLS and, where set, the operator's listener with `/metrics`
+    /// and the probes, which asks for no key.
+    pub fn new(local: Local, engine: Engine, shutdown: Shutdown) -> Result<Self, ServeError> {
         let state = AppState::new(engine, shutdown)?;
         Ok(Self {
             state,
-            listener,
-            tls,
-            operators,
+            listener: local.api.listen()?,
+            tls: local.tls,
+            operators: local.operators.map(Bound::listen).transpose()?,
         })
     }
 
@@ -104,16 +97,6 @@ impl ServerParts {
     pub fn metrics_address(&self) -> Option<io::Result<SocketAddr>> {
         self.operators.as_ref().map(TcpListener::local_addr)
     }
-}
-
-async fn bind(variable: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| ServeError::Bind {
-            variable,
-            address,
-            source,
-        })
 }
 
 /// Serves until the shutdown reaches its end: after step 2 the listeners are closed and requests that have begun are

@@ -15,7 +15,7 @@ use tidegate_model::{
     api::{CreateKey, CreateTenant, Problem},
     principal::{KeyScope, Role},
 };
-use tidegate_server::{ServerParts, Shutdown, serve};
+use tidegate_server::{Local, ServerParts, Shutdown, serve};
 use tidegate_store::Store;
 use tidegate_testkit::TestDb;
 use tokio::task::JoinHandle;
@@ -103,13 +103,13 @@ impl Rig {
         };
         adjust(&mut settings);
         let (keyring, _) = Keyring::generate().expect("a key");
+        let local = Local::take(&settings).expect("a free port");
         let engine = Engine::start(Arc::new(settings), store, keyring, InstanceId::new())
             .await
             .expect("an engine on a migrated database");
         let shutdown = Shutdown::new();
-        let parts = ServerParts::bind(engine.clone(), shutdown.clone())
-            .await
-            .expect("a free port");
+        let parts = ServerParts::new(local, engine.clone(), shutdown.clone())
+            .expect("listening on the port");
         let address = parts.address().unwrap();
         let metrics = parts.metrics_address().map(Result::unwrap);
         let served = tokio::spawn(async move { serve(parts).await.expect("served to the end") });

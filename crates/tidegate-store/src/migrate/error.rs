@@ -55,10 +55,10 @@ pub enum MigrateError {
         version: i64,
         /// What the database said.
         #[source]
-        source: Box<sqlx::migrate::MigrateError>,
+        source: crate::error::Cause,
     },
     /// The database cannot be reached or refuses.
-    #[error("the database could not be asked")]
+    #[error(transparent)]
     Store(#[from] crate::Error),
 }
 
@@ -66,6 +66,16 @@ impl MigrateError {
     /// Whether the same call may work later without a change.
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_unavailable())
+    }
+}
+
+impl MigrateError {
+    /// What an operator can do about it, where the error itself does not say.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Store(error) => error.remedy(),
+            _ => None,
+        }
     }
 }
 

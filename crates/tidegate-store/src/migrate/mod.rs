@@ -22,7 +22,7 @@ use tidegate_model::api::PROTOCOL_VERSION;
 pub use compat::{Served, Verdict, decide};
 pub use error::MigrateError;
 
-use crate::MIGRATIONS;
+use crate::{MIGRATIONS, reach::connect};
 
 /// Where sqlx keeps what was applied.
 const TABLE: &str = "_sqlx_migrations";
@@ -96,6 +96,7 @@ impl MigrationState {
 pub async fn migrate(pool: &PgPool, applicant: &Applicant) -> Result<Report, MigrateError> {
     let (pool, applicant) = (pool.clone(), applicant.clone());
     let task = tokio::spawn(async move {
+        // Not from the pool: the first one holds the lock, and must end with this task.
         let (mut connection, other) = (connect(&pool).await?, connect(&pool).await?);
         preconditions(&mut connection, other).await?;
         connection.lock().await.map_err(plain)?;
@@ -106,13 +107,14 @@ pub async fn migrate(pool: &PgPool, applicant: &Applicant) -> Result<Report, Mig
         closed?;
         Ok(report)
     });
-    task.await
-        .map_err(|_| MigrateError::Store(crate::Error::Unavailable(sqlx::Error::WorkerCrashed)))?
+    task.await.map_err(|_| {
+        MigrateError::Store(crate::Error::Unavailable(sqlx::Error::WorkerCrashed.into()))
+    })?
 }
 
 /// What `serve --no-migrate` demands: nothing pending, and a server that the database serves.
 pub async fn check(pool: &PgPool, server_version: &str) -> Result<Report, MigrateError> {
-    let mut connection = pool.acquire().await?;
+    let mut connection = connect(pool).await?;
     postgres_version(&mut connection).await?;
     let applied = applied(&mut connection).await?;
     let pending = pending(&applied)?;
@@ -122,17 +124,25 @@ pub async fn check(pool: &PgPool, server_version: &str) -> Result<Report, Migrat
         ));
     }
     let warning = compatible(&mut connection, server_version, &applied).await?;
+    connection.close().await?;
     Ok(Report {
         applied: Vec::new(),
         warning,
     })
 }
 
+/// Whether the database can be connected to; the error is one of TLS where that is the cause.
+pub async fn reach(pool: &PgPool) -> Result<(), MigrateError> {
+    connect(pool).await?.close().await?;
+    Ok(())
+}
+
 /// Every migration that this server or the database knows.
 pub async fn status(pool: &PgPool) -> Result<Vec<MigrationStatus>, MigrateError> {
-    let mut connection = pool.acquire().await?;
+    let mut connection = connect(pool).await?;
     let applied = applied(&mut connection).await?;
     let log = migration_log(&mut connection).await?;
+    connection.close().await?;
     let mut all: Vec<MigrationStatus> = Vec::new();
     for migration in MIGRATIONS.iter() {
         let there = applied.iter().find(|a| a.version == migration.version);
@@ -178,12 +188,6 @@ struct Applied {
     version: i64,
     checksum: Vec<u8>,
     at: DateTime<Utc>,
-}
-
-async fn connect(pool: &PgPool) -> Result<PgConnection, MigrateError> {
-    // Not from the pool: this one may hold the lock, and must end with its task.
-    let options = pool.connect_options();
-    Ok(PgConnection::connect_with(&options).await?)
 }
 
 async fn preconditions(
@@ -332,9 +336,9 @@ async fn apply_missing(
         connection
             .apply(TABLE, migration)
             .await
-            .map_err(|source| MigrateError::Failed {
+            .map_err(|error| MigrateError::Failed {
                 version: migration.version,
-                source: Box::new(source),
+                source: cause(error).into(),
             })?;
         report.applied.push(migration.version);
     }
@@ -383,10 +387,14 @@ fn short(checksum: &[u8]) -> String {
 }
 
 fn plain(error: sqlx::migrate::MigrateError) -> MigrateError {
+    cause(error).into()
+}
+
+/// What the database said, without what the driver says around it.
+fn cause(error: sqlx::migrate::MigrateError) -> sqlx::Error {
+    use sqlx::migrate::MigrateError as E;
     match error {
-        sqlx::migrate::MigrateError::Execute(error) => error.into(),
-        other => MigrateError::Store(crate::Error::Database(sqlx::Error::Migrate(Box::new(
-            other,
-        )))),
+        E::Execute(error) | E::ExecuteMigration(error, _) => error,
+        other => sqlx::Error::Migrate(Box::new(other)),
     }
 }

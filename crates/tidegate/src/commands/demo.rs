@@ -7,8 +7,9 @@ use crate::{
     cli::Context,
     compose::telemetry,
     demo::{Narrator, Stage, tell},
+    dev::checkout,
     exit::Exit,
-    failure::Outcome,
+    failure::{Failure, Outcome},
     flags::{SettingFlags, with_default},
     signals::Stops,
 };
@@ -37,6 +38,7 @@ impl DemoCommand {
         }
         let loaded = context.settings_with(with_default(flags, "log_level", "warn"))?;
         telemetry::start(&loaded.settings)?;
+        require_checkout()?;
         narrator.title("Tidegate: what may start now, where, and why not");
         let mut stops = Stops::listen();
         let mut stage = tokio::select! {
@@ -63,6 +65,30 @@ impl DemoCommand {
         }
         Ok(exit)
     }
+}
+
+/// The demo's tools read the files of a checkout; without them there is nothing to show, so nothing is started.
+fn require_checkout() -> Outcome<()> {
+    let directory = std::env::current_dir()
+        .map_err(|error| Failure::caused(Exit::Failed, "no working directory", &error))?;
+    let Some(checkout) = checkout::find(&directory) else {
+        return Err(Failure::usage(format!(
+            "the demo's tools read the files of a git checkout, and {} is in none",
+            directory.display()
+        ))
+        .remedy("run it in the checkout of Tidegate (`make demo`); `tidegate dev` needs none"));
+    };
+    if !checkout::tool_servers(&checkout)
+        .iter()
+        .any(|(name, _)| *name == "git")
+    {
+        return Err(Failure::usage(format!(
+            "the demo's tool server (mcp-server-git) is not installed for {}",
+            checkout.display()
+        ))
+        .remedy("run `make setup` in the checkout of Tidegate, then `make demo`"));
+    }
+    Ok(())
 }
 
 fn invite(narrator: Narrator, stage: &Stage) {

@@ -7,6 +7,7 @@ use serde_json::json;
 use tidegate_client::Client;
 use tidegate_engine::settings::Loaded;
 use tidegate_mock_provider::{MockHandle, MockProvider, Scenario};
+use tidegate_server::Local;
 use tidegate_store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +17,7 @@ use crate::{
     compose::{
         Server,
         database::{self, Migrations},
-        telemetry,
+        local, telemetry,
     },
     dev::{checkout, home::Home, seed},
     exit::Exit,
@@ -64,18 +65,25 @@ impl DevCommand {
         let loaded = context.settings_with(flags)?;
         telemetry::start(&loaded.settings)?;
         warn_of_ignored(context, &loaded);
+        let local = local::take(&loaded.settings)?;
         let dir = Home::directory(&loaded.settings, "dev")?;
         let home = Home::open(dir, &loaded.settings, self.fresh).await?;
-        let outcome = self.serve(context, &loaded, &home).await;
+        let outcome = self.serve(context, &loaded, local, &home).await;
         let closed = home.close().await;
         let exit = outcome?;
         closed?;
         Ok(exit)
     }
 
-    async fn serve(&self, context: &Context, loaded: &Loaded, home: &Home) -> Outcome {
+    async fn serve(
+        &self,
+        context: &Context,
+        loaded: &Loaded,
+        local: Local,
+        home: &Home,
+    ) -> Outcome {
         let settings = home.settings(&loaded.settings);
-        let server = Server::start(Arc::new(settings), Migrations::Apply)
+        let server = Server::start(Arc::new(settings), local, Migrations::Apply)
             .await
             .map_err(|failure| lost_key(failure, home))?;
         let (store, url) = (server.engine().store().clone(), server.url().to_owned());

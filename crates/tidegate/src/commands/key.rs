@@ -70,7 +70,7 @@ impl KeyCommand {
                 let settings = context.settings()?.settings;
                 let store = database::open(&settings)?;
                 let by = database::operator();
-                database::prepare(&store, &by, Migrations::Apply, None, database::PATIENCE).await?;
+                database::prepare(&store, &by, Migrations::Apply, None, database::AT_ONCE).await?;
                 let created = keys::bootstrap(&store, &database::user())
                     .await
                     .map_err(|error| database::engine_failure(&error))?;

@@ -6,9 +6,12 @@ use tidegate_store::migrate::{self, MigrationStatus};
 
 use crate::{
     cli::Context,
-    compose::database::{self, Migrations},
+    compose::{
+        database::{self, Migrations},
+        telemetry,
+    },
     exit::Exit,
-    failure::{Failure, Outcome, chain},
+    failure::{Failure, Outcome},
     output::{or_dash, table, time},
 };
 
@@ -40,6 +43,7 @@ impl MigrateCommand {
             .remedy("this release has none; leave --with out"));
         }
         let settings = context.settings()?.settings;
+        telemetry::start(&settings)?;
         let store = database::open(&settings)?;
         match self.command {
             None | Some(MigrateSubcommand::Run) => {
@@ -60,14 +64,9 @@ impl MigrateCommand {
                 });
             }
             Some(MigrateSubcommand::Status) => {
-                let all = migrate::status(store.pool()).await.map_err(|error| {
-                    let exit = if error.is_unavailable() {
-                        Exit::Unreachable
-                    } else {
-                        Exit::Failed
-                    };
-                    Failure::new(exit, chain(&error))
-                })?;
+                let all = migrate::status(store.pool())
+                    .await
+                    .map_err(|error| database::migrate_failure(&error))?;
                 let answer: Vec<_> = all.iter().map(as_json).collect();
                 context.output.show(&answer, |_| as_table(&all));
             }

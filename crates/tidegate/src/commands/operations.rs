@@ -55,25 +55,34 @@ fn instances(items: &[InstanceView]) -> String {
             "seen",
         ],
         items.iter().map(|instance| {
-            let state = match (instance.alive, instance.draining) {
-                (false, _) => "gone",
-                (true, true) => "draining",
-                (true, false) => "alive",
+            let alive = instance.alive;
+            let state = match (alive, instance.draining) {
+                (false, _) => format!("gone since {}", time(instance.seen_at)),
+                (true, true) => "draining".to_owned(),
+                (true, false) => "alive".to_owned(),
             };
+            // What a process said of itself last is no news of one that is gone.
+            let said = |text: String| or_dash(alive.then_some(text));
             [
                 instance.instance_id.to_string(),
                 instance.version.clone(),
                 instance.roles.join(" "),
-                state.to_owned(),
-                format!("{} of {}", instance.running, instance.concurrency),
-                instance.revision.to_string(),
-                format!("{} ms", instance.clock_skew_ms),
-                if instance.listening {
-                    "yes"
-                } else {
-                    "no: polls"
-                }
-                .to_owned(),
+                state,
+                match (alive, instance.running) {
+                    (true, running) => format!("{running} of {}", instance.concurrency),
+                    (false, 0) => or_dash(None::<&str>),
+                    (false, left) => format!("{left} to take over"),
+                },
+                said(instance.revision.to_string()),
+                said(format!("{} ms", instance.clock_skew_ms)),
+                said(
+                    if instance.listening {
+                        "yes"
+                    } else {
+                        "no: polls"
+                    }
+                    .to_owned(),
+                ),
                 time(instance.seen_at),
             ]
         }),

@@ -22,7 +22,7 @@ impl RecoverCommand {
         let settings = context.settings()?.settings;
         let store = database::open(&settings)?;
         let by = database::operator();
-        database::prepare(&store, &by, Migrations::Check, None, database::PATIENCE).await?;
+        database::prepare(&store, &by, Migrations::Check, None, database::AT_ONCE).await?;
         let view = store
             .recovery()
             .await

@@ -32,7 +32,7 @@ impl SecretsCommand {
         let keyring = database::keyring(&settings)?;
         let store = database::open(&settings)?;
         let by = database::operator();
-        database::prepare(&store, &by, Migrations::Check, None, database::PATIENCE).await?;
+        database::prepare(&store, &by, Migrations::Check, None, database::AT_ONCE).await?;
         database::check_key(&store, &keyring).await?;
         match self {
             Self::Rotate => {

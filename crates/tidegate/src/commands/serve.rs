@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     cli::Context,
-    compose::{Server, database::Migrations, telemetry},
+    compose::{Server, database::Migrations, local, telemetry},
     failure::Outcome,
     flags::SettingFlags,
     signals::Stops,
@@ -29,6 +29,7 @@ impl ServeCommand {
         let loaded = context.settings_with(self.flags)?;
         telemetry::start(&loaded.settings)?;
         loaded.settings.require_for_serve()?;
+        let local = local::take(&loaded.settings)?;
         for remark in loaded.remarks() {
             tracing::info!("{remark}");
         }
@@ -39,7 +40,7 @@ impl ServeCommand {
         };
         // From here on a signal drains; before, it simply ends a process that has promised nothing.
         let settings = Arc::new(loaded.settings);
-        let server = Server::start(settings, migrations).await?;
+        let server = Server::start(settings, local, migrations).await?;
         let stops = Stops::listen();
         announce(context, &server);
         server.run(stops).await

@@ -7,6 +7,7 @@ use tidegate_engine::{
     Engine,
     catalog::resolved::{self, ResolvedCatalog, ResolvedProvider},
     settings::Settings,
+    trouble::Trouble,
 };
 use tidegate_llm::{
     Catalogue, LimiterSettings, ModelRoute, ProviderConfig, Providers, UnusableProvider,
@@ -37,6 +38,7 @@ impl Followers {
         stop: CancellationToken,
     ) {
         let mut revisions = engine.platform().bus().subscribe();
+        let mut trouble = Trouble::new("reading the catalogue (the one at hand stays in force)");
         loop {
             // Before the catalogue: what is read then is at least that new.
             let revision = *revisions.borrow_and_update();
@@ -44,10 +46,11 @@ impl Followers {
                 Ok(catalogue) => {
                     self.apply(engine.settings(), &catalogue);
                     applied.send_replace(revision);
+                    trouble.over();
                     true
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the catalogue cannot be read; the one at hand stays in force");
+                    trouble.met(&error);
                     false
                 }
             };

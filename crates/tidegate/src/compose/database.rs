@@ -6,7 +6,9 @@ use secrecy::ExposeSecret;
 use tidegate_engine::{
     secrets::{self, Keyring, SecretError},
     settings::Settings,
+    trouble::cause,
 };
+use tidegate_model::lasting::Lasting;
 use tidegate_store::{
     ConnectOptions, Store,
     migrate::{self, Applicant, MigrateError, Report},
@@ -64,6 +66,9 @@ pub fn keyring(settings: &Settings) -> Outcome<Keyring> {
         .map_err(|error| Failure::usage(error.to_string()))
 }
 
+/// How a command at a terminal reaches the database: it says at once why it cannot, and whoever typed it tries again.
+pub const AT_ONCE: Duration = Duration::ZERO;
+
 /// Why one try did not get through.
 enum Refused {
     Key(SecretError),
@@ -85,8 +90,13 @@ pub async fn prepare(
         server_version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let deadline = Instant::now() + patience;
+    let mut unreached = Lasting::default();
     loop {
         let attempt = async {
+            // Apart from the pool, which would hide why it cannot be reached.
+            migrate::reach(store.pool())
+                .await
+                .map_err(Refused::Migration)?;
             if let Some(keyring) = keyring {
                 match secrets::refuse_wrong_key(store, keyring).await {
                     // Whether the database answers is for the migration to say.
@@ -100,37 +110,62 @@ pub async fn prepare(
             }
             .map_err(Refused::Migration)
         };
-        let cause = match timeout(TRY, attempt).await {
+        let (met, remedy) = match timeout(TRY, attempt).await {
             Ok(Ok(report)) => return Ok(report),
             Ok(Err(Refused::Key(error))) => return Err(secret_failure(&error)),
-            Ok(Err(Refused::Migration(error))) if error.is_unavailable() => chain(&error),
-            Ok(Err(Refused::Migration(error))) => return Err(refused(&error)),
-            Err(_) => format!("no answer within {} s", TRY.as_secs()),
+            Ok(Err(Refused::Migration(error))) if error.is_unavailable() => {
+                (migrate_cause(&error), error.remedy())
+            }
+            Ok(Err(Refused::Migration(error))) => return Err(migrate_failure(&error)),
+            Err(_) => (format!("no answer within {} s", TRY.as_secs()), None),
         };
         if Instant::now() + BETWEEN_TRIES >= deadline {
-            return Err(unreachable(&cause, patience));
+            return Err(unreachable(&met, remedy, patience));
         }
-        tracing::warn!(cause, "the database cannot be reached yet");
+        if let Some(said) = unreached.met(Instant::now().into_std(), &met) {
+            tracing::warn!(
+                cause = met,
+                tries = said.times,
+                "the database cannot be reached yet"
+            );
+        }
         sleep(BETWEEN_TRIES).await;
     }
 }
 
-fn unreachable(cause: &str, patience: Duration) -> Failure {
-    Failure::unreachable(format!(
-        "the database cannot be reached (tried for {} s): {cause}",
-        patience.as_secs()
-    ))
-    .remedy("check that PostgreSQL runs and that CONFIG_DB_URL names it; `tidegate doctor` looks closer")
+fn unreachable(cause: &str, remedy: Option<&str>, patience: Duration) -> Failure {
+    let tried = match patience.as_secs() {
+        0 => String::new(),
+        seconds => format!(" (tried for {seconds} s)"),
+    };
+    Failure::unreachable(format!("the database cannot be reached{tried}: {cause}")).remedy(
+        remedy.unwrap_or(
+            "check that PostgreSQL runs and that CONFIG_DB_URL names it; `tidegate doctor` looks closer",
+        ),
+    )
 }
 
-/// A database that may not be served, or that refuses this server.
-fn refused(error: &MigrateError) -> Failure {
+/// What the database said, where it said something.
+fn migrate_cause(error: &MigrateError) -> String {
     match error {
+        MigrateError::Store(error) => cause(error),
+        other => chain(other),
+    }
+}
+
+/// A database that cannot be reached, may not be served, or refuses this server.
+pub fn migrate_failure(error: &MigrateError) -> Failure {
+    match error {
+        MigrateError::Store(cause) if cause.is_unavailable() => {
+            unreachable(&migrate_cause(error), cause.remedy(), AT_ONCE)
+        }
         MigrateError::Store(cause) => Failure::usage(format!(
             "CONFIG_DB_URL: the database refuses: {}",
-            chain(cause)
+            migrate_cause(error)
         ))
-        .remedy("check user, password and database name in CONFIG_DB_URL; the user must own the database"),
+        .remedy(cause.remedy().unwrap_or(
+            "check user, password and database name in CONFIG_DB_URL; the user must own the database",
+        )),
         MigrateError::Failed { .. } => Failure::failed(chain(error)),
         other => Failure::usage(chain(other)),
     }
@@ -162,7 +197,9 @@ pub fn store_failure(error: &tidegate_store::Error) -> Failure {
     } else {
         Exit::Failed
     };
-    Failure::new(exit, chain(error))
+    let mut failure = Failure::new(exit, chain(error));
+    failure.remedy = error.remedy().map(str::to_owned);
+    failure
 }
 
 /// What an error of the engine means for a command.

@@ -4,6 +4,7 @@
 pub mod catalogue;
 pub mod database;
 mod executor;
+pub mod local;
 pub mod server;
 pub mod telemetry;
 

@@ -6,7 +6,7 @@ use tidegate_agent::{DefaultModel, Executor, ToolHost, tools::ToolLimits};
 use tidegate_engine::{Engine, StartError, loops, settings::Settings};
 use tidegate_llm::{CallRecord, Providers};
 use tidegate_model::InstanceId;
-use tidegate_server::{ServerParts, Shutdown};
+use tidegate_server::{Local, ServerParts, Shutdown};
 use tokio::{
     sync::watch,
     task::{JoinHandle, JoinSet},
@@ -51,8 +51,13 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Everything up to a bound listener. Each refusal has its exit code (R1.1).
-    pub async fn start(settings: Arc<Settings>, migrations: Migrations) -> Outcome<Self> {
+    /// Everything up to a listener. Each refusal has its exit code (R1.1). `local` was taken with these settings before
+    /// the database is touched.
+    pub async fn start(
+        settings: Arc<Settings>,
+        local: Local,
+        migrations: Migrations,
+    ) -> Outcome<Self> {
         settings.require_for_serve()?;
         let keyring = database::keyring(&settings)?;
         let store = database::open(&settings)?;
@@ -73,13 +78,12 @@ impl Server {
                 StartError::Engine(error) => database::engine_failure(&error),
                 other => Failure::failed(chain(&other)),
             })?;
-        Self::bind(engine).await
+        Self::bind(engine, local).await
     }
 
-    async fn bind(engine: Engine) -> Outcome<Self> {
+    async fn bind(engine: Engine, local: Local) -> Outcome<Self> {
         let shutdown = Shutdown::new();
-        let parts = ServerParts::bind(engine.clone(), shutdown.clone())
-            .await
+        let parts = ServerParts::new(local, engine.clone(), shutdown.clone())
             .map_err(|error| Failure::usage(chain(&error)))?;
         tidegate_llm::describe_metrics();
         tidegate_agent::describe_metrics();

@@ -10,6 +10,10 @@ use crate::failure::{Failure, Outcome};
 /// Libraries whose logs hold contents of messages; no level switches them on (R21.3).
 const SILENCED: [&str; 1] = ["rmcp"];
 
+/// Libraries whose remarks (slow statements, notices, connections of the pool) are not news to whoever runs a server, or
+/// are said by us with what they mean; silent unless the level names them.
+const UNLESS_NAMED: [&str; 1] = ["sqlx"];
+
 /// Starts logging as the settings say. A second start in the same process changes nothing.
 pub fn start(settings: &Settings) -> Outcome<()> {
     let filter = EnvFilter::builder()
@@ -22,8 +26,12 @@ pub fn start(settings: &Settings) -> Outcome<()> {
             ))
         })?;
     // The MCP library logs what servers and models say to each other, already at level info.
+    let unnamed = UNLESS_NAMED
+        .iter()
+        .filter(|name| !settings.log_level.contains(**name));
     let filter = SILENCED
         .iter()
+        .chain(unnamed)
         .filter_map(|name| format!("{name}=off").parse().ok())
         .fold(filter, EnvFilter::add_directive);
     let layer = fmt::layer().with_writer(std::io::stderr);

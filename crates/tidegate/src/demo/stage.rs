@@ -146,12 +146,6 @@ impl Stage {
         let directory = std::env::current_dir()
             .map_err(|error| Failure::caused(Exit::Failed, "no working directory", &error))?;
         let tools = seed::tools(&admin, &directory).await?;
-        if !tools.contains(&"git") {
-            return Err(Failure::failed(
-                "the demo's tool server (mcp-server-git) is not installed, or this is no checkout",
-            )
-            .remedy("run `make setup` in a checkout and start the demo there: `make demo`"));
-        }
         narrator.say(&format!("tools      {} (MCP, read only)", tools.join(", ")));
         narrator.say("tenants    acme, globex");
         in_force(&admin).await

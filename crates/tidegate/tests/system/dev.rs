@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use tidegate_testkit::{Proc, Running, scratch};
 
-use crate::rig::{Ended, PATIENCE, ready, run};
+use crate::rig::{Ended, PATIENCE, checkout, ready, run, run_where_it_is};
 
 /// `nobody` on every Linux we know.
 const NOBODY: u32 = 65_534;
@@ -154,9 +154,11 @@ async fn a_directory_of_somebody_else_is_refused() {
     let dev = Dev::new("dev-foreign");
     let key = dev.dir.join("key");
     std::fs::write(&key, "mine").expect("write");
-    let demo = Proc::tidegate(&["demo", "--once", "--json"]).env("TIDEGATE_DATA_DIR", &dev.dir);
+    let demo = Proc::tidegate(&["demo", "--once", "--json"])
+        .env("TIDEGATE_DATA_DIR", &dev.dir)
+        .current_dir(&checkout());
     for proc in [dev.command(&["--fresh"]), dev.command(&["--once"]), demo] {
-        let ended = run(proc).await.failed_with(2);
+        let ended = run_where_it_is(proc).await.failed_with(2);
         let named = dev.dir.display().to_string();
         assert!(
             ended.stderr.contains(&named) && ended.stderr.contains("--data-dir"),

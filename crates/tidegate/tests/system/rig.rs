@@ -44,7 +44,12 @@ impl Ended {
 
 /// Runs a command to its end. It runs far from any configuration file of this machine.
 pub async fn run(proc: Proc) -> Ended {
-    let mut running = proc.current_dir(&std::env::temp_dir()).start();
+    run_where_it_is(proc.current_dir(&std::env::temp_dir())).await
+}
+
+/// Runs a command to its end in the directory that it has.
+pub async fn run_where_it_is(proc: Proc) -> Ended {
+    let mut running = proc.start();
     let status = running.wait(PATIENCE).await;
     Ended {
         status,

@@ -14,7 +14,11 @@ use tidegate_store::{
 use tokio::time::timeout;
 
 use super::Finding;
-use crate::{cli::Context, compose::database, failure::chain};
+use crate::{
+    cli::Context,
+    compose::{database, local},
+    failure::chain,
+};
 
 /// How long the database may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -52,26 +56,22 @@ fn files(settings: &Settings) -> Vec<Finding> {
     [
         ("TIDEGATE_TLS_CERT", &settings.tls_cert),
         ("TIDEGATE_TLS_KEY", &settings.tls_key),
-        ("TIDEGATE_LLM_EXTRA_CA", &settings.llm_extra_ca),
     ]
     .into_iter()
-    .filter_map(|(variable, path)| Some(file(variable, path.as_deref()?)))
+    .filter_map(|(variable, path)| Some((variable, path.as_deref()?)))
+    .chain(local::authorities(settings))
+    .map(|(variable, path)| file(variable, path))
     .collect()
 }
 
 fn file(variable: &'static str, path: &Path) -> Finding {
     let shown = path.display();
-    match std::fs::read_to_string(path) {
-        Ok(text) if text.contains("-----BEGIN ") => Finding::ok(variable, shown.to_string()),
-        Ok(_) => Finding::fail(
+    match local::pem(path) {
+        Ok(()) => Finding::ok(variable, shown.to_string()),
+        Err(found) => Finding::fail(
             variable,
-            format!("{shown} is no PEM file"),
-            "convert it to PEM",
-        ),
-        Err(error) => Finding::fail(
-            variable,
-            format!("cannot read {shown}: {error}"),
-            "correct the path or the file's permissions",
+            format!("{shown} {found}"),
+            "name a PEM file that the server may read",
         ),
     }
 }
@@ -114,8 +114,12 @@ async fn schema(store: &Store, findings: &mut Vec<Finding>) -> bool {
     let status = match migrate::status(store.pool()).await {
         Ok(status) => status,
         Err(error) => {
-            let remedy = "check that PostgreSQL runs and that CONFIG_DB_URL names it, with user and password";
-            findings.push(Finding::fail("database", chain(&error), remedy));
+            let failure = database::migrate_failure(&error);
+            findings.push(Finding::fail(
+                "database",
+                failure.messages.join("; "),
+                failure.remedy.unwrap_or_default(),
+            ));
             return false;
         }
     };

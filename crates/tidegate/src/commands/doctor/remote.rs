@@ -9,7 +9,7 @@ use tidegate_model::{
 };
 
 use super::Finding;
-use crate::{cli::Context, connection::Who, failure::Failure};
+use crate::{cli::Context, connection::Who, failure::Failure, output::time};
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,10 +46,12 @@ pub async fn look(context: &Context) -> Vec<Finding> {
             }
         }
         Err(error) => {
+            let failure = Failure::from(error);
+            let usual = || "start one with `tidegate dev` or `tidegate serve`".to_owned();
             findings.push(Finding::fail(
                 "server",
-                Failure::from(error).messages.join("; "),
-                "start one with `tidegate dev` or `tidegate serve`",
+                failure.messages.join("; "),
+                failure.remedy.unwrap_or_else(usual),
             ));
             return findings;
         }
@@ -132,13 +134,18 @@ fn of_instance(instance: &InstanceView) -> Vec<Finding> {
     if !instance.alive {
         return vec![Finding::warn(
             "instances",
-            format!("{id} was not seen for a while"),
-            "its runs are taken over by others; its row goes away by itself",
+            format!("{id} is gone since {}", time(instance.seen_at)),
+            "its runs are taken over by others; its row goes away by itself within a day",
         )];
     }
+    let work = if instance.draining {
+        "drains and takes no new work"
+    } else {
+        "takes work"
+    };
     let mut findings = vec![Finding::ok(
         "instances",
-        format!("{id} lives and serves revision {}", instance.revision),
+        format!("{id} {work}; it serves revision {}", instance.revision),
     )];
     if !instance.listening {
         findings.push(Finding::warn(

@@ -3,10 +3,12 @@
 use tidegate_client::Client;
 use tidegate_model::{RunId, event::EventKind, run::RunState};
 
-use crate::{events::Printer, exit::Exit, failure::Outcome, output::Output};
+use crate::{events::Printer, exit::Exit, failure::Outcome, output::Output, signals::Stops};
 
 /// Follows a run to its end; the exit code says whether it succeeded. Ctrl-C stops following, not the run.
 pub async fn follow(output: Output, client: &Client, run_id: RunId, after: i64) -> Outcome {
+    // Once, before the loop: a signal that comes while an event is written must not fall between two listeners.
+    let mut stops = Stops::listen();
     let mut events = client.run_events(run_id, after);
     let mut printer = Printer::new(output);
     // Of the last end; none where the run went on after it, or ended before what was asked for.
@@ -14,7 +16,7 @@ pub async fn follow(output: Output, client: &Client, run_id: RunId, after: i64) 
     loop {
         let next = tokio::select! {
             next = events.next() => next,
-            _ = tokio::signal::ctrl_c() => {
+            () = stops.next() => {
                 printer.close();
                 output.note(&format!(
                     "the run goes on; `tidegate run watch {run_id} --after {}` follows it again",
