@@ -37,6 +37,7 @@ pub mod secrets;
 pub mod settings;
 mod start;
 pub mod tenants;
+pub mod trouble;
 pub mod worker;
 
 pub use context::{Engine, EngineParts};

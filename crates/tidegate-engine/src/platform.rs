@@ -22,6 +22,7 @@ use crate::{
     redis_link::RedisState,
     secrets::Keyring,
     settings::Settings,
+    trouble::Trouble,
 };
 
 /// The most keys that are remembered.
@@ -78,6 +79,8 @@ pub struct Platform {
     pub(crate) clock_skew_ms: AtomicI64,
     pub(crate) redis: parking_lot::Mutex<RedisState>,
     pub(crate) probed: tokio::sync::Mutex<Probed>,
+    /// Rows of the catalogue whose secret cannot be opened, as the log was told.
+    pub(crate) unreadable: parking_lot::Mutex<Trouble>,
 }
 
 impl Platform {
@@ -92,6 +95,7 @@ impl Platform {
             clock_skew_ms: AtomicI64::new(0),
             redis: parking_lot::Mutex::new(RedisState::of(settings)),
             probed: tokio::sync::Mutex::default(),
+            unreadable: parking_lot::Mutex::new(Trouble::new("opening a sealed secret")),
         }
     }
 

@@ -8,6 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use tidegate_engine::trouble::{chain, is_database_away};
 use tidegate_model::{
     Code,
     api::{self, Problem},
@@ -66,26 +67,14 @@ impl From<Problem> for Failure {
 impl From<tidegate_engine::Error> for Failure {
     fn from(error: tidegate_engine::Error) -> Self {
         let problem = error.problem();
-        if problem.status >= 500 {
-            // The public text says nothing of the inside; the log has the chain of causes.
-            tracing::error!(code = %problem.code, error = %Chain(&error), "request failed");
+        // The public text says nothing of the inside; the log has the chain of causes. Of a database that cannot be used
+        // the heartbeat speaks, once for all requests.
+        if is_database_away(&error) {
+            tracing::debug!(code = %problem.code, error = chain(&error), "request failed");
+        } else if problem.status >= 500 {
+            tracing::error!(code = %problem.code, error = chain(&error), "request failed");
         }
         problem.into()
-    }
-}
-
-/// An error with all its causes on one line.
-struct Chain<'a>(&'a dyn std::error::Error);
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
     }
 }
 

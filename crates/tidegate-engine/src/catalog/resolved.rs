@@ -134,7 +134,7 @@ fn provider(engine: &Engine, stored: StoredProvider) -> ResolvedProvider {
         .as_ref()
         .map(|sealed| keyring.open_text(place(SealedTable::Providers, &stored.name), sealed))
         .transpose();
-    let (api_key, unreadable) = split(opened, &stored.name);
+    let (api_key, unreadable) = split(engine, opened, &stored.name);
     ResolvedProvider {
         name: stored.name,
         kind: stored.kind,
@@ -172,7 +172,7 @@ fn tool_server(engine: &Engine, stored: StoredToolServer) -> ResolvedToolServer 
                 .collect())
         })
         .transpose();
-    let (env, unreadable) = split(opened, &stored.name);
+    let (env, unreadable) = split(engine, opened, &stored.name);
     ResolvedToolServer {
         name: stored.name,
         command: stored.command,
@@ -185,13 +185,18 @@ fn tool_server(engine: &Engine, stored: StoredToolServer) -> ResolvedToolServer 
     }
 }
 
-/// A secret that opened, or why not; said once here, so that the log names the row.
-fn split<T>(opened: Result<T, SecretError>, name: &CatalogName) -> (Option<T>, Option<String>) {
+/// A secret that opened, or why not; said here, so that the log names the row. Others are not affected.
+fn split<T>(
+    engine: &Engine,
+    opened: Result<T, SecretError>,
+    name: &CatalogName,
+) -> (Option<T>, Option<String>) {
     match opened {
         Ok(open) => (Some(open), None),
         Err(error) => {
             metrics::counter!("tidegate_unreadable_secrets_total").increment(1);
-            tracing::warn!(%name, %error, "a sealed secret cannot be opened; only its own row is affected");
+            let mut trouble = engine.platform().unreadable.lock();
+            trouble.caused(&format!("{name}: {error}"));
             (None, Some(error.to_string()))
         }
     }

@@ -17,6 +17,8 @@ use tidegate_policy::fairness::Passes;
 use tidegate_store::lanes::views::LaneRow;
 use tokio::sync::{Mutex, Notify};
 
+use crate::trouble::Trouble;
+
 /// Claims of this instance: one view of lanes per set of capabilities, one wake-up for all.
 #[derive(Debug)]
 pub struct Claims {
@@ -28,6 +30,8 @@ pub struct Claims {
     woken: Notify,
     hints: Notify,
     waiting: parking_lot::Mutex<HashMap<PoolId, u32>>,
+    /// Of claims in background lanes, beside foreground ones that got through.
+    pub(crate) background: parking_lot::Mutex<Trouble>,
 }
 
 #[derive(Debug)]
@@ -49,6 +53,7 @@ impl Claims {
             woken: Notify::new(),
             hints: Notify::new(),
             waiting: parking_lot::Mutex::default(),
+            background: parking_lot::Mutex::new(Trouble::new("claiming in background lanes")),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::{Engine, Error};
+use crate::{Engine, Error, trouble::Trouble};
 
 /// Revisions that are read one by one; behind more than these, everything is dropped at once.
 const STEP: i64 = 500;
@@ -14,16 +14,13 @@ const APPLYING: Duration = Duration::from_millis(50);
 /// Looks at the log when told to, and every `config_poll_ms` in any case, until stopped.
 pub async fn run(engine: Engine, stop: CancellationToken) {
     let poll = Duration::from_millis(u64::from(engine.settings().config_poll_ms));
-    let (mut failing, mut published) = (false, None);
+    let mut published = None;
+    let mut trouble =
+        Trouble::new("reading the config log (what is in memory is served until its time is over)");
     loop {
         match step(&engine, &mut published).await {
-            Ok(()) => failing = false,
-            Err(error) => {
-                if !failing {
-                    tracing::warn!(%error, "the config log cannot be read; what is in memory is served until its time is over");
-                }
-                failing = true;
-            }
+            Ok(()) => trouble.over(),
+            Err(error) => trouble.met(&error),
         }
         tokio::select! {
             () = stop.cancelled() => return,

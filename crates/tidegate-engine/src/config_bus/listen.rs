@@ -9,7 +9,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::CHANNEL;
-use crate::{Engine, Error, clock};
+use crate::{
+    Engine, Error, clock,
+    trouble::{chain, is_database_away},
+};
 
 /// The first beat after a connection must be heard within this.
 const FIRST_BEAT: Duration = Duration::from_secs(2);
@@ -24,8 +27,10 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
             () = stop.cancelled() => return,
             ended = session(&engine, &mut told) => ended,
         };
-        engine.platform().bus.set_listening(false);
-        if !told {
+        if engine.platform().bus.set_listening(false) {
+            metrics::counter!("tidegate_config_listener_losses_total").increment(1);
+        }
+        if !told && !ended.with_the_database(&engine).await {
             told = true;
             warn(&engine, &ended);
         }
@@ -44,12 +49,19 @@ enum Ended {
     Silent,
 }
 
+impl Ended {
+    /// The database as a whole cannot be reached: nothing is wrong with notifications, and the heartbeat says so.
+    async fn with_the_database(&self, engine: &Engine) -> bool {
+        let away = matches!(self, Self::Broken(error) if is_database_away(error));
+        away && engine.store().reach().await.is_err()
+    }
+}
+
 fn warn(engine: &Engine, ended: &Ended) {
     let cause = match ended {
-        Ended::Broken(error) => error.to_string(),
+        Ended::Broken(error) => chain(error),
         Ended::Silent => "a test notification did not come back".to_owned(),
     };
-    metrics::counter!("tidegate_config_listener_losses_total").increment(1);
     tracing::warn!(
         cause,
         poll_ms = engine.settings().config_poll_ms,

@@ -102,7 +102,7 @@ pub async fn publish(store: &tidegate_store::Store, revision: i64) {
     let sent = tokio::time::timeout(PUBLISH_TIMEOUT, store.notify_revision(revision)).await;
     let cause = match sent {
         Ok(Ok(())) => return,
-        Ok(Err(error)) => error.to_string(),
+        Ok(Err(error)) => crate::trouble::chain(&error),
         Err(_) => "no answer in time".to_owned(),
     };
     metrics::counter!("tidegate_config_publish_failures_total").increment(1);

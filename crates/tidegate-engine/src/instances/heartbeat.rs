@@ -6,10 +6,14 @@ use std::{
 };
 
 use serde_json::json;
+use tidegate_model::lasting::Lasting;
 use tidegate_store::instances::Heartbeat;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Engine, Error, clock, config_bus};
+use crate::{
+    Engine, Error, clock, config_bus,
+    trouble::{Trouble, cause, chain, is_database_away},
+};
 
 /// A wall clock that is further off than this is reported (it decides nothing).
 const SKEW_WARN_MS: u64 = 500;
@@ -18,18 +22,21 @@ const MEASURE_MAX: Duration = Duration::from_millis(250);
 /// Every so many beats the rows of instances that are long gone are removed.
 const FORGET_EVERY: u64 = 300;
 
-/// Beats every `instance_heartbeat_ms` until stopped, then takes the row away.
+/// A database that has not answered a beat for this long does not answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Beats every `instance_heartbeat_ms` until stopped, then takes the row away. Speaks for all loops where the database
+/// cannot be reached: each of them fails then, and one line says more than twelve.
 pub async fn run(engine: Engine, stop: CancellationToken) {
     let every = Duration::from_millis(u64::from(engine.settings().instance_heartbeat_ms));
     let mut beats = 0_u64;
+    let mut outage = Outage::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(every) => {}
         }
-        if let Err(error) = beat(&engine).await {
-            tracing::debug!(%error, "the heartbeat was not written");
-        }
+        outage.watch(&engine).await;
         beats += 1;
         if beats % FORGET_EVERY == 1
             && let Err(error) = engine.store().forget_instances().await
@@ -39,6 +46,82 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
     }
     if let Err(error) = engine.store().leave(engine.instance()).await {
         tracing::debug!(%error, "the instance's row was not removed; others see it die");
+    }
+}
+
+/// What is known of the database by beats that fail.
+#[derive(Debug)]
+struct Outage {
+    lasting: Lasting,
+    /// A beat has failed although the database can be reached.
+    broken: bool,
+    other: Trouble,
+}
+
+impl Default for Outage {
+    fn default() -> Self {
+        Self {
+            lasting: Lasting::default(),
+            broken: false,
+            other: Trouble::new("the heartbeat of this instance"),
+        }
+    }
+}
+
+impl Outage {
+    /// One beat. It is not given up when it takes long: a statement that was dropped half-way would cost its connection.
+    async fn watch(&mut self, engine: &Engine) {
+        let beat = beat(engine);
+        tokio::pin!(beat);
+        let done = loop {
+            tokio::select! {
+                done = &mut beat => break done,
+                () = tokio::time::sleep(ANSWER_MAX) => self.met("it does not answer"),
+            }
+        };
+        match done {
+            Ok(()) => self.over(),
+            Err(error) if is_database_away(&error) => self.look(engine, &error).await,
+            Err(error) => self.other.met(&error),
+        }
+    }
+
+    /// Asks for the cause apart from the pool, which hides it. After a restart of the database the pool is full of dead
+    /// connections, each of which fails once: that is no outage.
+    async fn look(&mut self, engine: &Engine, error: &Error) {
+        match engine.store().reach().await {
+            Err(error) => self.met(&cause(&error)),
+            Ok(()) if !self.broken => {
+                self.broken = true;
+                tracing::debug!(
+                    error = chain(error),
+                    "a connection to the database was broken"
+                );
+            }
+            Ok(()) => self.met(&chain(error)),
+        }
+    }
+
+    fn met(&mut self, cause: &str) {
+        if let Some(said) = self.lasting.met(Instant::now(), cause) {
+            tracing::warn!(
+                cause,
+                seconds = said.lasts.as_secs(),
+                "the database cannot be used; requests are answered DATABASE_UNAVAILABLE, running work goes on while its \
+                 leases last"
+            );
+        }
+    }
+
+    fn over(&mut self) {
+        self.broken = false;
+        self.other.over();
+        if let Some(said) = self.lasting.over(Instant::now()) {
+            tracing::warn!(
+                seconds = said.lasts.as_secs(),
+                "the database can be used again"
+            );
+        }
     }
 }
 

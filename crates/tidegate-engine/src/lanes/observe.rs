@@ -10,7 +10,7 @@ use tidegate_store::{
 use tokio_util::sync::CancellationToken;
 
 use super::causes::PoolsSeen;
-use crate::{Engine, Error};
+use crate::{Engine, Error, trouble::Trouble};
 
 /// The name of the duty.
 const DUTY: &str = "lane_waits";
@@ -45,6 +45,8 @@ pub struct Observed {
 pub async fn run(engine: Engine, stop: CancellationToken) {
     let mut forgotten_at: Option<Instant> = None;
     let mut pause = PAUSE;
+    let mut trouble = Trouble::new("observing why lanes wait");
+    let mut forgetting = Trouble::new("removing old waits of lanes");
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -54,18 +56,18 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
         let observed = observe(&engine).await;
         pause = PAUSE.max(started.elapsed() * PAUSE_PER_ROUND);
         match observed {
-            Ok(observed) if observed.on_duty => {
-                if forgotten_at.is_none_or(|at| at.elapsed() >= FORGET_EVERY) {
+            Ok(observed) => {
+                trouble.over();
+                let due = forgotten_at.is_none_or(|at| at.elapsed() >= FORGET_EVERY);
+                if observed.on_duty && due {
                     forgotten_at = Some(Instant::now());
-                    if let Err(error) = engine.store().fleet().forget_waits(KEPT_MS).await {
-                        tracing::warn!(%error, "old lane waits could not be removed");
+                    match engine.store().fleet().forget_waits(KEPT_MS).await {
+                        Ok(_) => forgetting.over(),
+                        Err(error) => forgetting.met(&error.into()),
                     }
                 }
             }
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(%error, "lanes could not be observed; tried again in the next round");
-            }
+            Err(error) => trouble.met(&error),
         }
     }
     hand_back(&engine).await;

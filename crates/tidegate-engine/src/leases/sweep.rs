@@ -9,7 +9,7 @@ use tidegate_store::attempts::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Engine, Error, worker::close::close_all};
+use crate::{Engine, Error, trouble::Trouble, worker::close::close_all};
 
 /// The most rows that one step handles; more are left to the next round.
 const BATCH: i64 = 500;
@@ -32,6 +32,7 @@ pub struct Swept {
 /// Sweeps until told to stop.
 pub async fn run(engine: Engine, stop: CancellationToken) {
     let pause = Duration::from_millis(u64::from(engine.settings().takeover_sweep_ms));
+    let mut trouble = Trouble::new("looking for expired leases and late runs");
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -39,9 +40,13 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
             () = tokio::time::sleep(pause.mul_f64(0.75 + 0.25 * crate::clock::jitter())) => {}
         }
         match sweep(&engine).await {
-            Ok(swept) if swept == Swept::default() => {}
-            Ok(swept) => tracing::debug!(?swept, "swept"),
-            Err(error) => tracing::warn!(%error, "sweep failed; tried again in the next round"),
+            Ok(swept) => {
+                trouble.over();
+                if swept != Swept::default() {
+                    tracing::debug!(?swept, "swept");
+                }
+            }
+            Err(error) => trouble.met(&error),
         }
     }
 }

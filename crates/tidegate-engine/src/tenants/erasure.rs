@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_model::TenantId;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Engine, Error};
+use crate::{Engine, Error, trouble::Trouble};
 
 /// The name of the duty.
 const DUTY: &str = "tenant_erasure";
@@ -28,13 +28,15 @@ pub(crate) async fn erase(engine: &Engine, tenant: &TenantId) -> Result<(), Erro
 
 /// Looks every minute for what is left, on one instance, until stopped.
 pub async fn run(engine: Engine, stop: CancellationToken) {
+    let mut trouble = Trouble::new("erasing what deleted tenants left");
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
         }
-        if let Err(error) = sweep(&engine).await {
-            tracing::warn!(%error, "deleted tenants could not be swept; trying again in a minute");
+        match sweep(&engine).await {
+            Ok(()) => trouble.over(),
+            Err(error) => trouble.met(&error),
         }
     }
 }

@@ -111,9 +111,12 @@ async fn claim_now(
     if !background.is_empty() {
         // What the first statement opened is held already: an error here must not lose it.
         match fleet.open_background(holder, &background).await {
-            Ok(more) => opened.extend(more),
+            Ok(more) => {
+                opened.extend(more);
+                engine.claims().background.lock().over();
+            }
             Err(error) if opened.is_empty() => return Err(error.into()),
-            Err(error) => tracing::warn!(%error, "background lanes could not be claimed"),
+            Err(error) => engine.claims().background.lock().met(&error.into()),
         }
     }
     metrics::histogram!("tidegate_claim_seconds").record(started.elapsed().as_secs_f64());
