@@ -20,10 +20,10 @@ pub(crate) struct Probed(Option<(Instant, ReadinessCheck)>);
 /// never decide: without them the instance works, a little slower to learn of changes.
 pub async fn readiness(engine: &Engine) -> Readiness {
     let draining = ReadinessCheck {
-        name: "draining".to_owned(),
+        name: "intake".to_owned(),
         ok: !engine.is_draining(),
         detail: if engine.is_draining() {
-            "takes no new work; send it elsewhere".to_owned()
+            "drains: takes no new work; send it elsewhere".to_owned()
         } else {
             "takes work".to_owned()
         },

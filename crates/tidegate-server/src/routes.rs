@@ -183,7 +183,7 @@ pub static ROUTES: &[Route] = &[
     chat(Verb::Post, "/v1/runs:requeue", TENANT),
     route(Verb::Get, "/v1/me", Mount::Always, Access::Roles(ANY_KEY)),
     chat(Verb::Get, "/v1/me/limits", BOUND_TO_TENANT),
-    chat(Verb::Get, "/v1/me/usage", TENANT),
+    chat(Verb::Get, "/v1/me/usage", BOUND_TO_TENANT),
     chat(Verb::Post, "/v1/worker/claim", WORKER),
     chat(Verb::Post, "/v1/worker/renew", WORKER),
     chat(Verb::Post, "/v1/worker/runs/{runId}/context", WORKER),

@@ -91,9 +91,14 @@ impl Store {
     pub async fn list_instances(&self, dead_after_ms: i64) -> Result<Vec<InstanceView>, Error> {
         let rows = sqlx::query!(
             r#"SELECT instance_id, version, roles, started_at, seen_at, draining, revision, revision_since,
-                      clock_skew_ms, concurrency, background_concurrency, running, listening,
-                      seen_at > clock_timestamp() - $1::bigint * interval '1 millisecond' AS "alive!"
-               FROM instances ORDER BY started_at, instance_id"#,
+                      clock_skew_ms, concurrency, background_concurrency, listening, alive AS "alive!",
+                      -- What a process said of itself holds while it lives; of one that is gone only leases count.
+                      CASE WHEN alive THEN running ELSE
+                          (SELECT count(*) FROM run_leases l WHERE l.instance_id = i.instance_id)::integer
+                      END AS "running!"
+               FROM instances i CROSS JOIN LATERAL
+                    (SELECT seen_at > clock_timestamp() - $1::bigint * interval '1 millisecond' AS alive) seen
+               ORDER BY started_at, instance_id"#,
             dead_after_ms,
         )
         .fetch_all(self.pool())
@@ -114,7 +119,7 @@ impl Store {
                 concurrency: row.concurrency,
                 background_concurrency: row.background_concurrency,
                 running: row.running,
-                listening: row.listening,
+                listening: row.listening && row.alive,
             })
             .collect())
     }

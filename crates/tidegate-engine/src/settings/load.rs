@@ -16,12 +16,13 @@ pub const DEFAULT_FILE: &str = "tidegate.toml";
 /// Variables with these prefixes are ours, so that an unknown one is a mistake.
 const PREFIXES: [&str; 3] = ["TIDEGATE_", "RUN_EXECUTION_", "LLM_PROVIDER_"];
 /// Variables with our prefix that are no settings of a server.
-const OTHER_VARIABLES: [&str; 6] = [
+const OTHER_VARIABLES: [&str; 7] = [
     "TIDEGATE_CONFIG",
     "TIDEGATE_URL",
     "TIDEGATE_KEY",
     "TIDEGATE_LLM_API_KEY",
     "TIDEGATE_PROFILE",
+    "TIDEGATE_CA",
     "TIDEGATE_PG_WHEEL",
 ];
 /// A guess is offered only up to this distance; beyond it would confuse.

@@ -26,7 +26,7 @@ async fn readiness_follows_drain() {
         draining
             .checks
             .iter()
-            .any(|check| check.name == "draining" && !check.ok)
+            .any(|check| check.name == "intake" && !check.ok)
     );
     let row = || async {
         let all = node.engine.store().list_instances(10_000).await.unwrap();

@@ -49,7 +49,7 @@ const CALLS: &[(&str, &[Role], Call)] = calls! {
     "ops::instances": [SuperAdmin] => |e, p| ops::instances(e, p);
     "ops::recovery": [SuperAdmin] => |e, p| ops::recovery(e, p);
     "me::limits": [TenantAdmin, Member, Coordinator] => |e, p| async move { me::limits(e, p) };
-    "me::usage": [TenantAdmin, Member] => |e, p| me::usage(e, p);
+    "me::usage": [TenantAdmin, Member, Coordinator] => |e, p| me::usage(e, p);
 };
 
 fn provider() -> PutProvider {

@@ -268,6 +268,10 @@ async fn a_tenant_sees_its_own_usage() {
             .all(|b| b.queued == 0 && b.running == 0)
     );
     assert_eq!(me::limits(&engine, &idle).unwrap().tenant, id("globex"));
+    // A tenant's own view is for every key of that tenant.
+    let coordinator = as_role(Role::Coordinator, Some("acme"));
+    let seen = me::usage(&engine, &coordinator).await.unwrap();
+    assert_eq!(seen.tenant, id("acme"));
     assert_eq!(me::me(&busy).tenant, Some(id("acme")));
 }
 

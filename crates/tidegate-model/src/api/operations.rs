@@ -21,7 +21,7 @@ pub struct InstanceView {
     pub started_at: DateTime<Utc>,
     /// When it was last seen.
     pub seen_at: DateTime<Utc>,
-    /// Whether it was seen within the stated time.
+    /// Whether it was seen within the stated time; else it is gone since `seenAt`.
     pub alive: bool,
     /// Whether it takes no new work.
     pub draining: bool,
@@ -35,7 +35,7 @@ pub struct InstanceView {
     pub concurrency: i32,
     /// Of them of bucket `background`.
     pub background_concurrency: i32,
-    /// Leases it holds.
+    /// Leases it holds; of an instance that is gone those that were not taken over yet.
     pub running: i32,
     /// Whether notifications reach it (R17.1, O-23).
     pub listening: bool,

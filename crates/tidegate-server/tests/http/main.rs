@@ -6,6 +6,7 @@
     reason = "tests fail loudly"
 )]
 
+mod audited;
 mod bad_input;
 mod connections;
 mod contract;

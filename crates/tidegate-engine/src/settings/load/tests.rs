@@ -281,6 +281,43 @@ fn the_table_is_sound() {
     assert!(table().all(|setting| markdown.contains(setting.env)));
 }
 
+/// R1.9: what the requirement counts per instance says so, and what is shared through the database says that.
+#[test]
+fn settings_say_how_far_they_reach() {
+    use tidegate_model::api::LimitScope;
+    for setting in table() {
+        let per_instance = ["RUN_EXECUTION_", "LLM_PROVIDER_"]
+            .iter()
+            .any(|prefix| setting.env.starts_with(prefix));
+        if per_instance {
+            assert_eq!(setting.scope, LimitScope::Instance, "{}", setting.env);
+        }
+        let decides_for_all = [
+            "TIDEGATE_LEASE_MS",
+            "TIDEGATE_MAX_ATTEMPTS",
+            "TIDEGATE_QUEUE_MAX_AGE_MS",
+            "RUN_FAIRNESS",
+        ];
+        if decides_for_all.contains(&setting.env) {
+            assert_eq!(setting.scope, LimitScope::Cluster, "{}", setting.env);
+        }
+    }
+}
+
+/// R1.4: each feature once; one that is not built is off and says so, one that is always on cannot be off.
+#[test]
+fn features_are_told_as_they_are() {
+    let features = super::super::features(&Settings::default());
+    let mut names = std::collections::BTreeSet::new();
+    for feature in &features {
+        assert!(names.insert(feature.name), "{} twice", feature.name);
+        let missing = feature.switch == "not in this release";
+        assert_eq!(missing, !feature.built, "{}", feature.name);
+        assert!(feature.built || !feature.on_by_default, "{}", feature.name);
+        assert_eq!(feature.on_here, feature.on_by_default, "{}", feature.name);
+    }
+}
+
 /// Every default can be written in a file or a variable and comes back the same.
 #[test]
 fn defaults_survive_their_own_text() {
