@@ -1,6 +1,11 @@
 //! What trying again cannot cure is said at once, with its cause: certificates and schemes.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail loudly"
+)]
 
 use std::{net::SocketAddr, time::Duration};
 

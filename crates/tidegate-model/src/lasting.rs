@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// How long after a cause was said it is said again.
-pub const SAY_EVERY: Duration = Duration::from_secs(60);
+pub const SAY_EVERY: Duration = Duration::from_mins(1);
 /// The most causes of one condition that are told apart.
 const CAUSES_MAX: usize = 8;
 
@@ -73,11 +73,9 @@ impl Lasting {
 mod tests {
     use super::*;
 
-    const fn said(times: u64, secs: u64) -> Option<Said> {
-        Some(Said {
-            times,
-            lasts: Duration::from_secs(secs),
-        })
+    const fn said(times: u64, secs: u64) -> Said {
+        let lasts = Duration::from_secs(secs);
+        Said { times, lasts }
     }
 
     #[test]
@@ -86,16 +84,20 @@ mod tests {
         let at = |secs| start + Duration::from_secs(secs);
         let mut lasting = Lasting::default();
         assert_eq!(lasting.over(at(0)), None);
-        assert_eq!(lasting.met(at(0), "refused"), said(1, 0));
+        assert_eq!(lasting.met(at(0), "refused"), Some(said(1, 0)));
         for secs in 1..60 {
             assert_eq!(lasting.met(at(secs), "refused"), None, "{secs}");
         }
-        assert_eq!(lasting.met(at(60), "refused"), said(60, 60));
+        assert_eq!(lasting.met(at(60), "refused"), Some(said(60, 60)));
         assert_eq!(lasting.met(at(61), "refused"), None);
         assert!(lasting.lasts());
-        assert_eq!(lasting.over(at(62)), said(62, 62));
+        assert_eq!(lasting.over(at(62)), Some(said(62, 62)));
         assert!(!lasting.lasts());
-        assert_eq!(lasting.met(at(63), "refused"), said(1, 0), "it began anew");
+        assert_eq!(
+            lasting.met(at(63), "refused"),
+            Some(said(1, 0)),
+            "it began anew"
+        );
     }
 
     #[test]

@@ -199,9 +199,12 @@ mod tests {
 
     #[test]
     fn absurd_numbers_are_refused_by_name() {
-        assert_eq!(at_least::<u32, i32>(1, "rpm", Some(5)).unwrap(), Some(5));
+        assert_eq!(
+            within::<u32, i32>(&(1..=9), "rpm", Some(5)).unwrap(),
+            Some(5)
+        );
         for bad in [0, u32::MAX] {
-            let error = at_least::<u32, i32>(1, "rpm", Some(bad)).unwrap_err();
+            let error = within::<u32, i32>(&(1..=9), "rpm", Some(bad)).unwrap_err();
             assert_eq!(error.problem().field.as_deref(), Some("rpm"));
         }
     }
