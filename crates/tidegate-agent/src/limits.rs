@@ -6,8 +6,16 @@ use std::time::Duration;
 pub const PROCESSES: usize = 16;
 /// How long a tool server may take until it can be called: the handshake, then its list of tools.
 pub const MOUNT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a turn waits for servers that are being started for the first time.
-pub const OFFER_WAIT: Duration = Duration::from_secs(5);
+/// How long after the start of a server turns still wait for it; later ones do without.
+pub const OFFER_WAIT: Duration = Duration::from_secs(3);
+/// How long a connection to a tool server may take to open.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Redirects of one call that are followed.
+pub const REDIRECTS: usize = 3;
+/// The largest answer of an HTTP tool that is read unless its description says otherwise, in bytes.
+pub const HTTP_ANSWER_BYTES: u32 = 1 << 20;
+/// How much of an HTTP error is read, in bytes.
+pub const ERROR_BODY_BYTES: usize = 2 << 10;
 /// The first pause after a tool server ended.
 pub const RESTART_BASE: Duration = Duration::from_secs(1);
 /// The longest one.
@@ -28,8 +36,6 @@ pub const TOOLS_MAX: usize = 256;
 pub const DESCRIPTION_MAX_CHARS: usize = 4_000;
 /// The largest schema of a tool's arguments, in bytes.
 pub const SCHEMA_MAX_BYTES: usize = 64 << 10;
-/// The longest name that models accept.
-pub const OFFERED_NAME_MAX: usize = 64;
 /// The largest answer of a tool that a model is shown, in bytes.
 pub const TOOL_TEXT_MAX_BYTES: usize = 32 << 10;
 /// All answers of tools in one attempt, in bytes.

@@ -149,6 +149,9 @@ impl<'a> Turn<'a> {
             let body = json!({ "note": "tools.offered", "tools": offer.map() });
             self.job.events().send(EventKind::WorkerNote, body).await;
         }
+        if let Some(body) = offer.missing() {
+            self.job.events().send(EventKind::WorkerNote, body).await;
+        }
         offer
     }
 

@@ -7,7 +7,8 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    acme, children, fixture, host, is_alive, name, offered, quick, spec, until, until_ready,
+    acme, children, fixture, host, is_alive, name, offered, program, quick, spec, until,
+    until_ready,
 };
 use tidegate_agent::{
     ToolHost,
@@ -37,7 +38,7 @@ async fn only_read_tools_are_offered_and_called() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("calls");
     let mut notes = spec("normal");
-    notes
+    program(&mut notes)
         .env
         .insert("FIXTURE_LOG".to_owned(), log.to_str().unwrap().into());
     let host = host(vec![notes]);
@@ -172,7 +173,7 @@ async fn the_environment_of_a_server_is_bare() {
         "there is something to leak"
     );
     let mut notes = spec("normal");
-    notes
+    program(&mut notes)
         .env
         .insert("FIXTURE_ROOT".to_owned(), "/srv/notes".into());
     let host = host(vec![notes]);
@@ -201,7 +202,9 @@ async fn the_environment_of_a_server_is_bare() {
 async fn secrets_of_a_server_stay_with_it() {
     let canary = "canary-0123456789";
     let mut notes = spec("normal");
-    notes.env.insert("FIXTURE_TOKEN".to_owned(), canary.into());
+    program(&mut notes)
+        .env
+        .insert("FIXTURE_TOKEN".to_owned(), canary.into());
     let host = host(vec![notes]);
     let offer = host.offer(&acme(), SideEffectLevel::Read).await;
     for tool in ["notes__env", "notes__boom"] {
@@ -218,7 +221,9 @@ async fn secrets_of_a_server_stay_with_it() {
     }
     host.shutdown().await;
     let mut dying = spec("dies");
-    dying.env.insert("FIXTURE_TOKEN".to_owned(), canary.into());
+    program(&mut dying)
+        .env
+        .insert("FIXTURE_TOKEN".to_owned(), canary.into());
     let host = ToolHost::new(quick());
     host.configure(vec![dying]);
     until("it is down", || {
@@ -295,7 +300,7 @@ async fn servers_that_never_come_up_are_bounded() {
         host.shutdown().await;
     }
     let mut missing = spec("normal");
-    missing.command = "/no/such/program".to_owned();
+    program(&mut missing).command = "/no/such/program".to_owned();
     let host = ToolHost::new(quick());
     host.configure(vec![missing]);
     until("it is down", || {
@@ -441,7 +446,7 @@ async fn a_reconfiguration_disturbs_only_what_changed() {
     longer.call_timeout = Duration::from_secs(5);
     host.configure(vec![longer.clone()]);
     assert!(is_alive(pid.parse().unwrap()), "same process");
-    longer.args.push("other".to_owned());
+    program(&mut longer).args.push("other".to_owned());
     host.configure(vec![longer]);
     until("the old process is gone", || {
         !is_alive(pid.parse().unwrap())

@@ -7,8 +7,11 @@
 //! no function panics on any input; arithmetic is checked or saturating.
 
 pub mod buckets;
+pub mod egress;
 pub mod eligibility;
 pub mod fairness;
 pub mod limiter;
 pub mod reasons;
 pub mod retry;
+pub mod tool_names;
+pub mod tool_requests;

@@ -25,14 +25,27 @@ CREATE UNIQUE INDEX models_one_default ON models (is_default) WHERE is_default;
 
 CREATE TABLE tool_servers (
     name            text        COLLATE "C" PRIMARY KEY,
-    command         text        NOT NULL,
-    args            text[]      NOT NULL DEFAULT '{}',
-    env_names       text[]      NOT NULL DEFAULT '{}',
+    -- How it is reached, without secrets: {"stdio": {…}}, {"streamableHttp": {…}} or {"http": {…}}.
+    transport       jsonb       NOT NULL,
+    -- The values of its environment or headers, one sealed JSON object.
     sealed          bytea,
     sealed_key      text,
     tools           jsonb       NOT NULL DEFAULT '{}',
+    mount           jsonb       NOT NULL DEFAULT '{}',
     tenants         text[],
     call_timeout_ms bigint      NOT NULL DEFAULT 60000 CHECK (call_timeout_ms > 0),
+    idle_timeout_ms bigint      NOT NULL DEFAULT 60000 CHECK (idle_timeout_ms BETWEEN 1 AND call_timeout_ms),
     updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     CHECK ((sealed IS NULL) = (sealed_key IS NULL))
+);
+
+-- How each tool server stands on each instance; gone with the instance.
+CREATE TABLE tool_server_states (
+    instance_id uuid        NOT NULL REFERENCES instances ON DELETE CASCADE,
+    server      text        COLLATE "C" NOT NULL,
+    phase       text        NOT NULL CHECK (phase IN ('waiting', 'starting', 'ready', 'down')),
+    detail      text,
+    since       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    tools       jsonb       NOT NULL DEFAULT '[]',
+    PRIMARY KEY (instance_id, server)
 );

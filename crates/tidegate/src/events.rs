@@ -158,6 +158,7 @@ pub fn describe(event: &RunEvent) -> Option<String> {
         EventKind::WorkerNote if body["note"] == "turn.resumed" => {
             format!("goes on from step {}", body["step"])
         }
+        EventKind::WorkerNote if body["note"] == "tools.unavailable" => without(body),
         EventKind::WorkerNote => format!("note: {body}"),
         EventKind::RunReview => review(body),
         EventKind::RunResolved => resolved(body),
@@ -192,4 +193,16 @@ fn resolved(body: &Value) -> String {
         Some(left) if left > 0 => format!("{verdict}; {left} left in question"),
         _ => format!("{verdict}, said by {}", body["by"].as_str().unwrap_or("?")),
     }
+}
+
+/// Servers without whose tools a turn began.
+fn without(body: &serde_json::Value) -> String {
+    let servers = body["servers"].as_array().into_iter().flatten();
+    let names: Vec<String> = servers
+        .map(|server| {
+            let text = |name: &str| server[name].as_str().unwrap_or("?");
+            format!("{} ({})", text("server"), text("phase"))
+        })
+        .collect();
+    format!("works without the tools of {}", names.join(", "))
 }

@@ -4,25 +4,25 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use parking_lot::RwLock;
-use rmcp::{
-    ServiceError,
-    model::{CallToolRequestParams, CallToolResponse},
-};
 use serde_json::Value;
 use tidegate_llm::ToolSpec;
-use tidegate_model::{Code, TenantId, api::SideEffectLevel, ids::CatalogName};
+use tidegate_model::{
+    Code, TenantId,
+    api::{SideEffectLevel, ToolServerPhase, ToolState},
+    ids::CatalogName,
+};
+use tidegate_policy::tool_names::{NameRefusal, ToolName, assign};
 use tokio::{
-    sync::Semaphore,
-    time::{Instant, timeout},
+    sync::{Semaphore, watch},
+    time::{Instant, timeout_at},
 };
 
 use super::{
-    mounted::ToolStatus,
-    names::{ToolKey, assign, canonical},
-    offer::{Offer, Offered, Reached, ToolAnswer},
-    output,
-    server::{Live, Server, ServerState, ToolServerStatus},
-    spec::ToolServerSpec,
+    live::{Asked, Live},
+    network::Network,
+    offer::{Offer, Offered, ToolAnswer},
+    server::{Server, ServerState, Surroundings, ToolServerStatus},
+    spec::{ToolServerSpec, Transport},
 };
 use crate::limits;
 
@@ -31,7 +31,7 @@ use crate::limits;
 pub struct ToolLimits {
     /// Child processes at once; servers beyond wait. 0 switches tools off.
     pub processes: usize,
-    /// How long a turn waits for servers that are being started for the first time.
+    /// How long after the start of a server turns still wait for it.
     pub offer_wait: Duration,
     /// How long a server may take until it can be called.
     pub mount_timeout: Duration,
@@ -59,32 +59,45 @@ pub struct ToolHost {
 
 #[derive(Debug)]
 struct Shared {
-    limits: ToolLimits,
-    processes: Arc<Semaphore>,
+    around: Surroundings,
     servers: RwLock<BTreeMap<CatalogName, Arc<Server>>>,
 }
 
 /// What is offered, who stands behind it, and why something is not.
 struct Mounts {
-    names: BTreeMap<String, ToolKey>,
-    refused: BTreeMap<ToolKey, String>,
+    names: BTreeMap<String, ToolName>,
+    refused: BTreeMap<ToolName, NameRefusal>,
     live: BTreeMap<CatalogName, (Arc<Server>, Arc<Live>)>,
 }
 
 impl ToolHost {
-    /// A host without servers.
+    /// A host without servers, for public addresses only.
     pub fn new(limits: ToolLimits) -> Self {
+        Self::with_network(limits, Network::default())
+    }
+
+    /// A host without servers.
+    pub fn with_network(limits: ToolLimits, network: Network) -> Self {
         Self {
             shared: Arc::new(Shared {
-                limits,
-                processes: Arc::new(Semaphore::new(limits.processes)),
+                around: Surroundings {
+                    processes: Arc::new(Semaphore::new(limits.processes)),
+                    limits,
+                    network: Arc::new(network),
+                    changes: Arc::new(watch::channel(0).0),
+                },
                 servers: RwLock::default(),
             }),
         }
     }
 
-    /// Takes the servers of a new revision. Servers whose process need not change keep it; others are stopped or
-    /// started. Needs a runtime.
+    /// Changes whenever [`ToolHost::view`] may have.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.around.changes.subscribe()
+    }
+
+    /// Takes the servers of a new revision. Servers whose process or connection need not change keep it; others are
+    /// stopped or started. Needs a runtime.
     pub fn configure(&self, specs: Vec<ToolServerSpec>) {
         let mut servers = self.shared.servers.write();
         let mut before = std::mem::take(&mut *servers);
@@ -92,19 +105,20 @@ impl ToolHost {
             let name = spec.name.clone();
             let kept = before
                 .remove(&name)
-                .filter(|server| server.spec.read().same_process(&spec));
+                .filter(|server| server.spec.read().same_transport(&spec));
             let server = if let Some(server) = kept {
                 server.update(spec);
                 server
             } else {
-                let processes = Arc::clone(&self.shared.processes);
-                Arc::new(Server::start(spec, processes, self.shared.limits))
+                Arc::new(Server::start(spec, &self.shared.around))
             };
             servers.insert(name, server);
         }
         for server in before.values() {
             server.stop();
         }
+        let changes = &self.shared.around.changes;
+        changes.send_modify(|changes| *changes += 1);
     }
 
     /// Stops all servers and waits until their processes are reaped.
@@ -123,11 +137,11 @@ impl ToolHost {
         self.first_starts(tenant).await;
         let mounts = self.mounts();
         let mut offer = Offer::none(tenant.clone());
-        for (name, key) in &mounts.names {
-            let Some((server, live)) = mounts.live.get(&key.0) else {
+        for (offered_as, name) in &mounts.names {
+            let Some((server, live)) = mounts.live.get(&name.server) else {
                 continue;
             };
-            let Some((tool, _)) = live.tools.get(&key.1) else {
+            let Some((tool, _)) = live.tools.get(&name.tool) else {
                 continue;
             };
             if !server.spec.read().serves(tenant) {
@@ -135,19 +149,35 @@ impl ToolHost {
             }
             let callable = tool.refused.is_none() && tool.level <= most;
             let spec = callable.then(|| ToolSpec {
-                name: name.clone(),
+                name: offered_as.clone(),
                 description: tool.description.clone(),
                 parameters: tool.schema.clone(),
             });
             let offered = Offered {
-                key: key.clone(),
+                name: name.clone(),
                 digest: tool.digest,
                 level: tool.level,
                 spec,
             };
-            offer.tools.insert(name.clone(), offered);
+            offer.tools.insert(offered_as.clone(), offered);
         }
+        offer.missing = self.missing(tenant, &mounts);
         offer
+    }
+
+    /// The tenant's servers without which the offer was made.
+    fn missing(
+        &self,
+        tenant: &TenantId,
+        mounts: &Mounts,
+    ) -> BTreeMap<CatalogName, ToolServerPhase> {
+        let servers = self.shared.servers.read();
+        let missing = servers.iter().filter(|(name, server)| {
+            !mounts.live.contains_key(*name) && server.spec.read().serves(tenant)
+        });
+        missing
+            .map(|(name, server)| (name.clone(), server.state.borrow().phase()))
+            .collect()
     }
 
     /// Calls a tool by the name a model used. Always answers within the server's time limit; dropping the future
@@ -157,7 +187,7 @@ impl ToolHost {
             let text = "there is no tool of this name; use one of those offered";
             return ToolAnswer::refused(Code::ToolUnavailable, text);
         };
-        let name = canonical(&tool.key);
+        let name = tool.name.canonical();
         if tool.spec.is_none() {
             return not_allowed(&name);
         }
@@ -169,57 +199,26 @@ impl ToolHost {
             let text = format!("the arguments of {name} must be a JSON object");
             return ToolAnswer::refused(Code::InvalidArgument, text);
         };
-        let mut params = CallToolRequestParams::new(tool.key.1.clone());
-        params.arguments = Some(arguments);
-        let limit = server.spec.read().call_timeout;
-        let started = Instant::now();
-        let answer = timeout(limit, live.peer.call_tool_once(params)).await;
-        let (answer, outcome) = match answer {
-            Ok(Ok(CallToolResponse::Complete(result))) => {
-                live.answered();
-                let failed = result.is_error == Some(true);
-                let answer = ToolAnswer {
-                    text: output::text(&result, &server.scrubber),
-                    code: None,
-                    is_error: failed,
-                    reached: Reached::Answered,
-                };
-                (answer, if failed { "failed" } else { "answered" })
-            }
-            Ok(Ok(_)) => {
-                let text = format!("{name} asks for more than an answer, which is not supported");
-                let reached = Reached::Unknown;
-                (
-                    ToolAnswer::failed(Code::ToolUnavailable, text, reached),
-                    "refused",
-                )
-            }
-            Ok(Err(error)) => {
-                live.answered();
-                let reached = match error {
-                    ServiceError::McpError(_) => Reached::Answered,
-                    _ => Reached::Unknown,
-                };
-                let text = format!(
-                    "{name} cannot be called: {}",
-                    server.scrubber.clean(&error.to_string())
-                );
-                let text = output::bounded(&text, 1_000);
-                (
-                    ToolAnswer::failed(Code::ToolUnavailable, text, reached),
-                    "unavailable",
-                )
-            }
-            Err(_) => {
-                live.timed_out();
-                let text = format!("{name} did not answer within {} s", limit.as_secs_f64());
-                (
-                    ToolAnswer::failed(Code::ToolTimeout, text, Reached::Unknown),
-                    "timeout",
-                )
-            }
+        let (idle, total) = {
+            let spec = server.spec.read();
+            (spec.idle_timeout, spec.call_timeout)
         };
-        let label = tool.key.0.as_str().to_owned();
+        let started = Instant::now();
+        let asked = Asked {
+            name: &name,
+            tool: &tool.name.tool,
+            arguments,
+            idle,
+            total,
+        };
+        let answer = live.call(asked, &server.scrubber).await;
+        let outcome = match answer.code {
+            Some(Code::ToolTimeout) => "timeout",
+            Some(_) => "unavailable",
+            None if answer.is_error => "failed",
+            None => "answered",
+        };
+        let label = tool.name.server.as_str().to_owned();
         metrics::histogram!("tidegate_tool_call_seconds", "server" => label.clone())
             .record(started.elapsed());
         metrics::counter!("tidegate_tool_calls_total", "server" => label, "outcome" => outcome)
@@ -230,18 +229,19 @@ impl ToolHost {
     /// Every server with its tools, for operators.
     pub fn view(&self) -> Vec<ToolServerStatus> {
         let mounts = self.mounts();
-        let offered: BTreeMap<&ToolKey, &String> =
-            mounts.names.iter().map(|(name, key)| (key, name)).collect();
+        let names = mounts.names.iter();
+        let offered: BTreeMap<&ToolName, &String> =
+            names.map(|(name, tool)| (tool, name)).collect();
         let servers = self.shared.servers.read();
         let statuses = servers.iter().map(|(name, server)| {
             let live = mounts.live.get(name).map(|(_, live)| live);
             let tools = live.into_iter().flat_map(|live| &live.tools);
             let tools = tools.map(|(tool, (mounted, _))| {
-                let key = (name.clone(), tool.clone());
+                let key = server.spec.read().name_of(tool);
                 let refused = mounted.refused.map(str::to_owned);
-                let refused = refused.or_else(|| mounts.refused.get(&key).cloned());
+                let refused = refused.or_else(|| mounts.refused.get(&key).map(ToString::to_string));
                 let name = offered.get(&key).map(|name| (*name).clone());
-                ToolStatus {
+                ToolState {
                     name: tool.clone(),
                     offered_as: name.filter(|_| refused.is_none()),
                     level: mounted.level,
@@ -263,17 +263,17 @@ impl ToolHost {
         offer: &Offer,
         tool: &Offered,
     ) -> Result<(Arc<Server>, Arc<Live>), ToolAnswer> {
-        let name = canonical(&tool.key);
+        let name = tool.name.canonical();
         let unavailable =
             |why: &str| ToolAnswer::refused(Code::ToolUnavailable, format!("{name} {why}"));
-        let server = self.shared.servers.read().get(&tool.key.0).cloned();
+        let server = self.shared.servers.read().get(&tool.name.server).cloned();
         let server = server.ok_or_else(|| unavailable("was removed by the operator"))?;
         if !server.spec.read().serves(&offer.tenant) {
             return Err(unavailable("is no longer available to this tenant"));
         }
         let live = server.live();
         let live = live.ok_or_else(|| unavailable("is being started again; try later"))?;
-        match live.tools.get(&tool.key.1) {
+        match live.tools.get(&tool.name.tool) {
             None => Err(unavailable("is no longer listed by its server")),
             Some((_, true)) => Err(unavailable("is listed twice by its server")),
             Some((now, _)) if now.refused.is_some() || now.level > tool.level => {
@@ -295,9 +295,10 @@ impl ToolHost {
                 Some((name.clone(), (Arc::clone(server), live)))
             })
             .collect();
-        let keys = live.iter().flat_map(|(domain, (_, live))| {
-            live.tools.iter().flat_map(move |(name, (_, twice))| {
-                std::iter::repeat_n((domain.clone(), name.clone()), 1 + usize::from(*twice))
+        let keys = live.values().flat_map(|(server, live)| {
+            live.tools.iter().flat_map(move |(tool, (_, twice))| {
+                let name = server.spec.read().name_of(tool);
+                std::iter::repeat_n(name, 1 + usize::from(*twice))
             })
         });
         let (names, refused) = assign(keys);
@@ -308,28 +309,31 @@ impl ToolHost {
         }
     }
 
-    /// Waits for the tenant's servers that have not failed yet, but for nobody that has.
+    /// Waits for the tenant's servers that were started a moment ago and have not failed yet. One that hangs holds up
+    /// the turns of that moment and no others.
     async fn first_starts(&self, tenant: &TenantId) {
-        if self.shared.limits.processes == 0 {
-            return;
-        }
+        let Surroundings { limits, .. } = &self.shared.around;
         let servers: Vec<_> = self.shared.servers.read().values().cloned().collect();
-        let waits = servers
-            .iter()
-            .filter(|server| server.spec.read().serves(tenant))
-            .map(|server| {
-                let mut state = server.state.clone();
-                async move {
-                    let first = |state: &ServerState| {
-                        matches!(
-                            state,
-                            ServerState::WaitingForProcess | ServerState::Starting(0)
-                        )
-                    };
-                    let _ended = state.wait_for(|state| !first(state)).await;
-                }
-            });
-        let _out_of_patience = timeout(self.shared.limits.offer_wait, join_all(waits)).await;
+        let waits = servers.iter().filter(|server| {
+            let spec = server.spec.read();
+            let may_start = limits.processes > 0 || !matches!(spec.transport, Transport::Stdio(_));
+            may_start && spec.serves(tenant)
+        });
+        let waits = waits.map(|server| {
+            let mut state = server.state.clone();
+            let patience = server.started + limits.offer_wait;
+            async move {
+                let first = |state: &ServerState| {
+                    matches!(
+                        state,
+                        ServerState::WaitingForProcess | ServerState::Starting
+                    )
+                };
+                let _out_of_patience =
+                    timeout_at(patience, state.wait_for(|state| !first(state))).await;
+            }
+        });
+        join_all(waits).await;
     }
 }
 

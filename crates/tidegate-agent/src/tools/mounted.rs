@@ -5,25 +5,12 @@ use std::collections::BTreeMap;
 use rmcp::model::{Tool as McpTool, ToolAnnotations};
 use serde_json::{Value, json};
 use tidegate_model::{
-    api::SideEffectLevel,
+    api::{HttpTool, SideEffectLevel},
     digest::{Digest, canonical_digest},
 };
 
 use super::spec::ToolServerSpec;
 use crate::limits;
-
-/// A tool as it is shown to operators.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolStatus {
-    /// Its name at the server.
-    pub name: String,
-    /// The name models see; absent where it is not offered.
-    pub offered_as: Option<String>,
-    /// What it may do, by the operator's mark and less than that by its server's own hints.
-    pub level: SideEffectLevel,
-    /// Why it is not offered.
-    pub refused: Option<String>,
-}
 
 /// A tool as its server lists it, judged by the operator's marks.
 #[derive(Debug, Clone)]
@@ -44,7 +31,8 @@ pub(super) type Tools = BTreeMap<String, (MountedTool, bool)>;
 /// Judges what a server lists. Its own hints can only take away (O-21).
 pub(super) fn judge(spec: &ToolServerSpec, listed: Vec<McpTool>) -> Tools {
     let mut tools = Tools::new();
-    for tool in listed.into_iter().take(limits::TOOLS_MAX) {
+    let mounted = listed.into_iter().filter(|tool| spec.mounts(&tool.name));
+    for tool in mounted.take(limits::TOOLS_MAX) {
         let name = tool.name.to_string();
         if let Some((_, twice)) = tools.get_mut(&name) {
             *twice = true;
@@ -53,24 +41,47 @@ pub(super) fn judge(spec: &ToolServerSpec, listed: Vec<McpTool>) -> Tools {
         let hints = tool.annotations.clone().unwrap_or_default();
         let schema = Value::Object((*tool.input_schema).clone());
         let description = tool.description.as_deref().unwrap_or_default();
+        let level = level(spec.level(&name), &hints);
+        let refused = refusal(level, &hints, &schema);
+        let mounted = MountedTool::new(description, schema, level, refused);
+        tools.insert(name, (mounted, false));
+    }
+    tools
+}
+
+/// The described calls of an HTTP API. Nobody but the operator says anything about them.
+pub(super) fn described(spec: &ToolServerSpec, described: &BTreeMap<String, HttpTool>) -> Tools {
+    let mounted = described.iter().filter(|(name, _)| spec.mounts(name));
+    mounted
+        .map(|(name, tool)| {
+            let level = spec.level(name);
+            let tool = MountedTool::new(&tool.description, tool.schema.clone(), level, None);
+            (name.clone(), (tool, false))
+        })
+        .collect()
+}
+
+impl MountedTool {
+    fn new(
+        description: &str,
+        schema: Value,
+        level: SideEffectLevel,
+        refused: Option<&'static str>,
+    ) -> Self {
         let description: String = description
             .chars()
             .filter(|c| *c != '\0')
             .take(limits::DESCRIPTION_MAX_CHARS)
             .collect();
-        let level = level(spec.level(&name), &hints);
-        let refused = refusal(level, &hints, &schema);
         let digest = canonical_digest(&json!([description, schema])).ok();
-        let mounted = MountedTool {
+        Self {
             description,
             schema,
             digest,
             level,
             refused,
-        };
-        tools.insert(name, (mounted, false));
+        }
     }
-    tools
 }
 
 /// The operator's mark, made worse where the server itself says that a second call is another change.
@@ -103,11 +114,14 @@ fn refusal(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::spec::{Program, Transport};
 
     /// O-21: allowed are the operator's marks minus what the server itself calls writing, and nothing is added.
     #[test]
     fn hints_only_take_away() {
-        let mut spec = ToolServerSpec::new("files".parse().unwrap(), "x");
+        let transport = Transport::Stdio(Program::default());
+        let mut spec = ToolServerSpec::new("files".parse().unwrap(), transport);
+        spec.mount.allow = Some(vec!["*".to_owned()]);
         for name in ["r1", "r2", "r3", "r4"] {
             spec.tools.insert(name.to_owned(), SideEffectLevel::Read);
         }
@@ -136,7 +150,7 @@ mod tests {
         );
     }
 
-    /// O-21, R4.5: a tool that its server does not call idempotent is not repeated on the operator's word alone.
+    /// O-21: a tool that its server does not call idempotent is not repeated on the operator's word alone.
     #[test]
     fn a_server_can_make_an_idempotent_tool_worse_and_no_tool_better() {
         use SideEffectLevel::{Idempotent, Read, Write};

@@ -4,21 +4,27 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tidegate_llm::ToolSpec;
-use tidegate_model::{Code, TenantId, api::SideEffectLevel, digest::Digest};
-
-use super::names::{ToolKey, canonical};
+use tidegate_model::{
+    Code, TenantId,
+    api::{SideEffectLevel, ToolServerPhase},
+    digest::Digest,
+    ids::CatalogName,
+};
+use tidegate_policy::tool_names::{OFFERED_NAME_MAX, ToolName};
 
 /// The tools of an attempt: what its models see, and the way back from each name.
 #[derive(Debug, Clone)]
 pub struct Offer {
     pub(super) tenant: TenantId,
     pub(super) tools: BTreeMap<String, Offered>,
+    /// Servers of the tenant that could not be called when the offer was made.
+    pub(super) missing: BTreeMap<CatalogName, ToolServerPhase>,
 }
 
 /// One tool of an offer.
 #[derive(Debug, Clone)]
 pub(super) struct Offered {
-    pub(super) key: ToolKey,
+    pub(super) name: ToolName,
     pub(super) digest: Option<Digest>,
     pub(super) level: SideEffectLevel,
     /// What a model is shown; `None` where it must not be called, so that a call of it is told from a mere mistake.
@@ -31,6 +37,7 @@ impl Offer {
         Self {
             tenant,
             tools: BTreeMap::new(),
+            missing: BTreeMap::new(),
         }
     }
 
@@ -44,9 +51,26 @@ impl Offer {
     pub fn map(&self) -> Value {
         let offered = self.tools.iter().filter(|(_, tool)| tool.spec.is_some());
         offered
-            .map(|(name, tool)| (name.clone(), json!(canonical(&tool.key))))
+            .map(|(name, tool)| (name.clone(), json!(tool.name.canonical())))
             .collect::<serde_json::Map<_, _>>()
             .into()
+    }
+
+    /// The body of an event that tells which servers are missing, so that nobody wonders why an agent did without them.
+    /// Why they are is the operator's to read.
+    pub fn missing(&self) -> Option<Value> {
+        if self.missing.is_empty() {
+            return None;
+        }
+        let servers = self.missing.iter();
+        let servers: Vec<_> = servers
+            .map(|(server, phase)| json!({ "server": server, "phase": phase }))
+            .collect();
+        Some(json!({
+            "note": "tools.unavailable",
+            "code": Code::ToolUnavailable,
+            "servers": servers,
+        }))
     }
 
     /// Whether nothing is offered.
@@ -57,10 +81,10 @@ impl Offer {
     /// `domain/name` of a name that a model used; the name itself, shortened, where there is no such tool.
     pub fn canonical(&self, offered_name: &str) -> String {
         if let Some(tool) = self.tools.get(offered_name) {
-            return canonical(&tool.key);
+            return tool.name.canonical();
         }
         let plain = offered_name.chars().filter(|c| !c.is_control());
-        plain.take(crate::limits::OFFERED_NAME_MAX).collect()
+        plain.take(OFFERED_NAME_MAX).collect()
     }
 
     /// What a call of this name may do, as it was when the offer was made; the one place that decides whether a call

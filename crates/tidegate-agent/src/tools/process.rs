@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{scrub::Scrubber, spec::ToolServerSpec};
+use super::{scrub::Scrubber, spec::Program};
 use crate::{ambient, limits};
 
 /// How much of a server's last words is kept, in bytes.
@@ -42,14 +42,15 @@ pub(super) struct ServerProcess {
 impl ServerProcess {
     /// Starts the server's program, in a process group of its own: its children die with it, and a Ctrl-C in our
     /// terminal is ours alone.
-    pub(super) fn start(spec: &ToolServerSpec) -> io::Result<(Self, ChildStdin, ChildStdout)> {
-        let mut command = tied::command(&spec.command, Farewell::Kill);
+    pub(super) fn start(program: &Program) -> io::Result<(Self, ChildStdin, ChildStdout)> {
+        let mut command = tied::command(&program.command, Farewell::Kill);
         command
-            .args(&spec.args)
+            .args(&program.args)
             .env_clear()
             .envs(ambient::child_environment())
             .envs(
-                spec.env
+                program
+                    .env
                     .iter()
                     .map(|(name, value)| (name, value.expose_secret())),
             )

@@ -1,21 +1,18 @@
-//! Keeps one tool server running: starts it, learns its tools, notices its end, starts it again with a growing pause.
+//! Keeps one tool server at hand: starts it or connects to it, learns its tools, notices its end, and tries again with a
+//! growing pause.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, RwLock};
 use rmcp::{
-    ClientHandler, Peer, RoleClient, ServiceExt,
-    model::{ClientConfig, Implementation},
-    service::{NotificationContext, RunningService},
-    transport::async_rw::AsyncRwTransport,
+    Peer, RoleClient, ServiceExt,
+    service::RunningService,
+    transport::{IntoTransport, async_rw::AsyncRwTransport},
 };
-use tidegate_model::ids::CatalogName;
+use tidegate_model::{
+    api::{ToolServerPhase, ToolState},
+    ids::CatalogName,
+};
 use tokio::{
     sync::{Notify, Semaphore, watch},
     task::JoinHandle,
@@ -25,10 +22,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     host::ToolLimits,
-    mounted::{ToolStatus, Tools, judge},
+    http_api::HttpApi,
+    live::{Callee, Live},
+    mcp::{Listener, McpPeer, of_handshake},
+    mounted::{described, judge},
+    network::Network,
     process::ServerProcess,
     scrub::Scrubber,
-    spec::ToolServerSpec,
+    spec::{Endpoint, Program, ToolServerSpec, Transport},
+    streamable,
 };
 use crate::{ambient, limits};
 
@@ -37,17 +39,29 @@ use crate::{ambient, limits};
 pub enum ServerState {
     /// It waits for one of the instance's processes.
     WaitingForProcess,
-    /// It is being started; the number of earlier ends in a row.
-    Starting(u32),
+    /// It is being started or connected to for the first time.
+    Starting,
     /// It can be called.
     Ready,
-    /// It ended or could not be started.
+    /// It ended, could not be started, or does not answer; so it stays until it can be called again.
     Down {
         /// What happened, without secrets.
         reason: String,
-        /// When it is started again.
-        retry_in: Duration,
+        /// When it is tried again; never where only another configuration helps.
+        retry_in: Option<Duration>,
     },
+}
+
+impl ServerState {
+    /// The same in one word.
+    pub fn phase(&self) -> ToolServerPhase {
+        match self {
+            Self::WaitingForProcess => ToolServerPhase::Waiting,
+            Self::Starting => ToolServerPhase::Starting,
+            Self::Ready => ToolServerPhase::Ready,
+            Self::Down { .. } => ToolServerPhase::Down,
+        }
+    }
 }
 
 /// A tool server as it is shown to operators.
@@ -57,8 +71,8 @@ pub struct ToolServerStatus {
     pub name: CatalogName,
     /// Where it is in its life.
     pub state: ServerState,
-    /// Its tools as it listed them last.
-    pub tools: Vec<ToolStatus>,
+    /// Its tools as it listed them last, those that are not mounted left out.
+    pub tools: Vec<ToolState>,
 }
 
 /// One server with the task that keeps it.
@@ -67,44 +81,21 @@ pub(super) struct Server {
     pub(super) spec: Arc<RwLock<ToolServerSpec>>,
     pub(super) scrubber: Scrubber,
     pub(super) state: watch::Receiver<ServerState>,
+    pub(super) started: Instant,
     live: Arc<RwLock<Option<Arc<Live>>>>,
     remount: Arc<Notify>,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A server that can be called.
-#[derive(Debug)]
-pub(super) struct Live {
-    pub(super) peer: Peer<RoleClient>,
-    pub(super) tools: Tools,
-    strikes: AtomicU32,
-    broken: Notify,
-}
-
-impl Live {
-    /// A call ended in time.
-    pub(super) fn answered(&self) {
-        self.strikes.store(0, Ordering::Relaxed);
-    }
-
-    /// A call did not; a server that keeps doing so is started anew.
-    pub(super) fn timed_out(&self) {
-        if self.strikes.fetch_add(1, Ordering::Relaxed) + 1 >= limits::STRIKES {
-            self.broken.notify_one();
-        }
-    }
-}
-
 impl Server {
-    pub(super) fn start(
-        spec: ToolServerSpec,
-        processes: Arc<Semaphore>,
-        limits: ToolLimits,
-    ) -> Self {
-        let (state, shown) = watch::channel(ServerState::WaitingForProcess);
+    pub(super) fn start(spec: ToolServerSpec, surroundings: &Surroundings) -> Self {
+        let (state, shown) = watch::channel(match spec.transport {
+            Transport::Stdio(_) => ServerState::WaitingForProcess,
+            _ => ServerState::Starting,
+        });
         let stop = CancellationToken::new();
-        let scrubber = Scrubber::new(spec.env.values());
+        let scrubber = Scrubber::new(spec.secrets().iter());
         let spec = Arc::new(RwLock::new(spec));
         let live = Arc::new(RwLock::new(None));
         let remount = Arc::new(Notify::new());
@@ -114,8 +105,7 @@ impl Server {
             state,
             live: Arc::clone(&live),
             remount: Arc::clone(&remount),
-            processes,
-            limits,
+            around: surroundings.clone(),
             stop: stop.clone(),
         };
         let task = Mutex::new(Some(tokio::spawn(keeper.run())));
@@ -123,6 +113,7 @@ impl Server {
             spec,
             scrubber,
             state: shown,
+            started: Instant::now(),
             live,
             remount,
             stop,
@@ -137,9 +128,12 @@ impl Server {
 
     /// Takes marks, tenants and time limits that need no new process.
     pub(super) fn update(&self, spec: ToolServerSpec) {
-        let marks_changed = self.spec.read().tools != spec.tools;
+        let judged_anew = {
+            let before = self.spec.read();
+            before.tools != spec.tools || before.mount != spec.mount
+        };
         *self.spec.write() = spec;
-        if marks_changed {
+        if judged_anew {
             self.remount.notify_one();
         }
     }
@@ -165,6 +159,16 @@ impl Drop for Server {
     }
 }
 
+/// What all servers of a host share.
+#[derive(Debug, Clone)]
+pub(super) struct Surroundings {
+    pub(super) processes: Arc<Semaphore>,
+    pub(super) limits: ToolLimits,
+    pub(super) network: Arc<Network>,
+    /// Told whenever something changed that operators see.
+    pub(super) changes: Arc<watch::Sender<u64>>,
+}
+
 /// The task behind a server.
 struct Keeper {
     spec: Arc<RwLock<ToolServerSpec>>,
@@ -172,25 +176,31 @@ struct Keeper {
     state: watch::Sender<ServerState>,
     live: Arc<RwLock<Option<Arc<Live>>>>,
     remount: Arc<Notify>,
-    processes: Arc<Semaphore>,
-    limits: ToolLimits,
+    around: Surroundings,
     stop: CancellationToken,
 }
+
+/// A connection that is up, and what keeps it so.
+type Mounted = (RunningService<RoleClient, Listener>, Arc<Live>);
 
 impl Keeper {
     async fn run(self) {
         let mut ends = 0;
         loop {
-            self.state.send_replace(ServerState::WaitingForProcess);
-            let permit = tokio::select! {
-                permit = self.processes.acquire() => permit,
-                () = self.stop.cancelled() => return,
-            };
-            let Ok(permit) = permit else { return };
-            self.state.send_replace(ServerState::Starting(ends));
+            let transport = self.spec.read().transport.clone();
             let started = Instant::now();
-            let reason = self.live_once().await;
-            drop(permit);
+            let reason = match transport {
+                Transport::Stdio(program) => self.live_as_process(&program).await,
+                Transport::StreamableHttp(endpoint) => self.live_behind(&endpoint).await,
+                Transport::Http { base, tools } => {
+                    let network = Arc::clone(&self.around.network);
+                    match HttpApi::new(network, &base, tools) {
+                        Ok(api) => self.live_as_api(Arc::new(api)).await,
+                        Err(reason) => return self.give_up(reason),
+                    }
+                }
+                Transport::Unusable(reason) => return self.give_up(reason),
+            };
             if self.stop.is_cancelled() {
                 return;
             }
@@ -199,12 +209,12 @@ impl Keeper {
             } else {
                 ends + 1
             };
-            let pause = pause(self.limits.restart_base, ends, ambient::unit());
+            let pause = pause(self.around.limits.restart_base, ends, ambient::unit());
             let server = self.spec.read().name.clone();
-            tracing::warn!(%server, reason, ?pause, "a tool server ended; it is started again after a pause");
-            self.state.send_replace(ServerState::Down {
+            tracing::warn!(%server, reason, ?pause, "a tool server ended; it is tried again after a pause");
+            self.enter(ServerState::Down {
                 reason,
-                retry_in: pause,
+                retry_in: Some(pause),
             });
             tokio::select! {
                 () = sleep(pause) => {}
@@ -213,90 +223,163 @@ impl Keeper {
         }
     }
 
-    /// One life of the server's process; returns how it ended. The process is reaped by then.
-    async fn live_once(&self) -> String {
-        let spec = self.spec.read().clone();
-        let label = spec.name.as_str().to_owned();
-        let count = |outcome: &'static str| {
-            metrics::counter!("tidegate_tool_server_starts_total", "server" => label.clone(), "outcome" => outcome).increment(1);
+    fn enter(&self, state: ServerState) {
+        self.state.send_replace(state);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        self.around.changes.send_modify(|changes| *changes += 1);
+    }
+
+    fn offer(&self, live: Option<Arc<Live>>) {
+        *self.live.write() = live;
+        self.tell();
+    }
+
+    /// Nothing but another configuration can help.
+    fn give_up(&self, reason: String) {
+        let server = self.spec.read().name.clone();
+        tracing::warn!(%server, reason, "a tool server cannot be used");
+        self.enter(ServerState::Down {
+            reason,
+            retry_in: None,
+        });
+    }
+
+    fn count(&self, outcome: &'static str) {
+        let server = self.spec.read().name.as_str().to_owned();
+        metrics::counter!("tidegate_tool_server_starts_total", "server" => server, "outcome" => outcome)
+            .increment(1);
+    }
+
+    /// One life of a server's process, once there is room for it; returns how it ended. The process is reaped by then.
+    async fn live_as_process(&self, program: &Program) -> String {
+        let permit = tokio::select! {
+            permit = self.around.processes.acquire() => permit,
+            () = self.stop.cancelled() => return "stopped".to_owned(),
         };
-        let (mut process, stdin, stdout) = match ServerProcess::start(&spec) {
+        let Ok(_permit) = permit else {
+            return "stopped".to_owned();
+        };
+        if *self.state.borrow() == ServerState::WaitingForProcess {
+            self.enter(ServerState::Starting);
+        }
+        let (mut process, stdin, stdout) = match ServerProcess::start(program) {
             Ok(started) => started,
             Err(error) => {
-                count("not_started");
+                self.count("not_started");
                 return format!(
                     "cannot start {:?}: {error}; check the command of the server",
-                    spec.command
+                    program.command
                 );
             }
         };
-        let changed = Arc::new(Notify::new());
-        let mount = self.mount(stdin, stdout, Arc::clone(&changed));
-        let mounted = tokio::select! {
-            mounted = timeout(self.limits.mount_timeout, mount) => mounted.unwrap_or_else(|_| {
-                Err(format!("no handshake and list of tools within {} s", self.limits.mount_timeout.as_secs_f64()))
-            }),
-            () = self.stop.cancelled() => Err("stopped".to_owned()),
-        };
-        match mounted {
-            Ok((service, live)) => {
-                count("mounted");
-                let reason = self.serve(service, live, &changed).await;
+        let listener = Listener::default();
+        let transport = AsyncRwTransport::<RoleClient, _, _>::new(stdout, stdin)
+            .with_max_line_length(limits::LINE_MAX_BYTES);
+        match self.mounted(transport, &listener).await {
+            Ok(mounted) => {
+                let reason = self.serve(mounted, &listener).await;
                 let status = process.end().await;
                 format!("{reason} ({status})")
             }
             Err(reason) => {
-                count("not_mounted");
                 let status = process.end().await;
                 let said = process.last_line(&self.scrubber).await;
                 let said = said
                     .map(|line| format!("; it said: {line}"))
                     .unwrap_or_default();
-                format!(
-                    "{} ({status}{said}); check the command and arguments of the server",
-                    self.scrubber.clean(&reason)
-                )
+                format!("{reason} ({status}{said}); check the command and arguments of the server")
             }
         }
     }
 
-    async fn mount(
-        &self,
-        stdin: tokio::process::ChildStdin,
-        stdout: tokio::process::ChildStdout,
-        changed: Arc<Notify>,
-    ) -> Result<(RunningService<RoleClient, Listener>, Arc<Live>), String> {
-        let transport = AsyncRwTransport::<RoleClient, _, _>::new(stdout, stdin)
-            .with_max_line_length(limits::LINE_MAX_BYTES);
-        let service = Listener { changed }.serve(transport).await;
+    /// One connection to a server behind a URL; returns how it ended.
+    async fn live_behind(&self, endpoint: &Endpoint) -> String {
+        let listener = Listener::default();
+        let changed = Arc::clone(&listener.changed);
+        let transport = match streamable::transport(&self.around.network, endpoint, changed) {
+            Ok(transport) => transport,
+            Err(reason) => {
+                self.count("not_started");
+                return reason;
+            }
+        };
+        match self.mounted(transport, &listener).await {
+            Ok(mounted) => self.serve(mounted, &listener).await,
+            Err(reason) => format!("{reason}; check the URL and the headers of the server"),
+        }
+    }
+
+    /// An API that is described needs nothing to be called; whether it answers, calls find out.
+    async fn live_as_api(&self, api: Arc<HttpApi>) -> String {
+        self.count("mounted");
+        loop {
+            let tools = {
+                let spec = self.spec.read();
+                described(&spec, api.tools())
+            };
+            self.offer(Some(Live::new(Callee::Http(Arc::clone(&api)), tools)));
+            self.enter(ServerState::Ready);
+            tokio::select! {
+                () = self.stop.cancelled() => break,
+                () = self.remount.notified() => {}
+            }
+        }
+        self.offer(None);
+        "stopped".to_owned()
+    }
+
+    /// The handshake and the list of tools, within their time. The error has no secrets.
+    async fn mounted<T, E, A>(&self, transport: T, listener: &Listener) -> Result<Mounted, String>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let within = self.around.limits.mount_timeout;
+        let mounted = tokio::select! {
+            mounted = timeout(within, self.mount(transport, listener)) => mounted.unwrap_or_else(|_| {
+                Err(format!("no handshake and list of tools within {} s", within.as_secs_f64()))
+            }),
+            () = self.stop.cancelled() => Err("stopped".to_owned()),
+        };
+        self.count(if mounted.is_ok() {
+            "mounted"
+        } else {
+            "not_mounted"
+        });
+        mounted.map_err(|reason| {
+            let reason = self.scrubber.clean(&reason).replace(char::is_control, " ");
+            reason.chars().take(300).collect()
+        })
+    }
+
+    async fn mount<T, E, A>(&self, transport: T, listener: &Listener) -> Result<Mounted, String>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let service = listener.clone().serve(transport).await;
         let service =
-            service.map_err(|_| "it ended or misbehaved during the handshake".to_owned())?;
-        let live = self.list(service.peer().clone()).await?;
+            service.map_err(|error| format!("the handshake failed: {}", of_handshake(&error)))?;
+        let live = self.list(service.peer().clone(), listener).await?;
         Ok((service, live))
     }
 
-    async fn list(&self, peer: Peer<RoleClient>) -> Result<Arc<Live>, String> {
+    async fn list(&self, peer: Peer<RoleClient>, listener: &Listener) -> Result<Arc<Live>, String> {
         let tools = peer.list_all_tools().await;
         let tools = tools.map_err(|_| "it did not list its tools".to_owned())?;
         let tools = judge(&self.spec.read(), tools);
-        Ok(Arc::new(Live {
-            peer,
-            tools,
-            strikes: AtomicU32::new(0),
-            broken: Notify::new(),
-        }))
+        let callee = Callee::Mcp(McpPeer::new(peer, listener.clone()));
+        Ok(Live::new(callee, tools))
     }
 
     /// Serves until the server ends, misbehaves or should stop.
-    async fn serve(
-        &self,
-        service: RunningService<RoleClient, Listener>,
-        live: Arc<Live>,
-        changed: &Notify,
-    ) -> String {
+    async fn serve(&self, (service, live): Mounted, listener: &Listener) -> String {
         let mut current = Arc::clone(&live);
-        *self.live.write() = Some(live);
-        self.state.send_replace(ServerState::Ready);
+        self.offer(Some(live));
+        self.enter(ServerState::Ready);
         let peer = service.peer().clone();
         let cancel = service.cancellation_token();
         let over = service.waiting();
@@ -310,46 +393,28 @@ impl Keeper {
                 }
                 () = self.stop.cancelled() => break "stopped".to_owned(),
                 () = current.broken.notified() => {
-                    break format!("{} calls in a row did not end in time", limits::STRIKES);
+                    break format!("{} calls in a row came to no answer", limits::STRIKES);
                 }
-                () = changed.notified() => {}
+                () = listener.changed.notified() => {}
                 () = self.remount.notified() => {}
             }
-            match timeout(self.limits.mount_timeout, self.list(peer.clone())).await {
+            let listed = self.list(peer.clone(), listener);
+            match timeout(self.around.limits.mount_timeout, listed).await {
                 Ok(Ok(listed)) => {
                     current = Arc::clone(&listed);
-                    *self.live.write() = Some(listed);
+                    self.offer(Some(listed));
                 }
                 Ok(Err(reason)) => break reason,
                 Err(_) => break "it did not list its tools in time".to_owned(),
             }
         };
-        *self.live.write() = None;
+        self.offer(None);
         if !ended {
-            // Closes the server's input.
+            // Closes the server's input, or its session.
             cancel.cancel();
             let _closed = timeout(limits::LEAVE_GRACE, over).await;
         }
         reason
-    }
-}
-
-/// What the server may tell us.
-#[derive(Debug)]
-struct Listener {
-    changed: Arc<Notify>,
-}
-
-impl ClientHandler for Listener {
-    fn get_info(&self) -> ClientConfig {
-        ClientConfig::new(
-            rmcp::model::ClientCapabilities::default(),
-            Implementation::new("tidegate", env!("CARGO_PKG_VERSION")),
-        )
-    }
-
-    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.changed.notify_one();
     }
 }
 

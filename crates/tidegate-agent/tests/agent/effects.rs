@@ -17,7 +17,7 @@ use crate::{
     fake::Fault,
     raw::{self, RawProvider},
     rig::{Rig, rig_at},
-    support::spec,
+    support::{program, spec},
 };
 
 /// A rig whose model writes a note and then answers, again and again, and whose tool server counts its calls.
@@ -34,7 +34,8 @@ impl World {
         let log = dir.path().join("calls");
         let mut notes = spec("normal");
         let path = log.to_str().unwrap().to_owned();
-        notes.env.insert("FIXTURE_LOG".to_owned(), path.into());
+        let program = program(&mut notes);
+        program.env.insert("FIXTURE_LOG".to_owned(), path.into());
         edit(&mut notes);
         let provider = RawProvider::start(answers).await;
         let mock = MockProvider::start(Scenario::default()).await.unwrap();

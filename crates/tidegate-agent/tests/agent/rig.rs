@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     fake::{End, FakeServer},
-    support::{name, until},
+    support::{SOON, name, until},
 };
 
 const SCENARIO: &str = r#"
@@ -95,10 +95,34 @@ pub async fn rig_with(specs: Vec<ToolServerSpec>, edit: impl FnOnce(&mut Executo
     rig_at(&url, mock, specs, edit)
 }
 
+/// With a host of tools that is there already.
+pub async fn rig_using(tools: ToolHost) -> Rig {
+    let mock = MockProvider::start(Scenario::parse(SCENARIO).unwrap())
+        .await
+        .unwrap();
+    let url = format!("{}/v1", mock.url().trim_end_matches("/v1"));
+    rig_of(&url, mock, tools, |_| ())
+}
+
 pub fn rig_at(
     url: &str,
     mock: MockHandle,
     specs: Vec<ToolServerSpec>,
+    edit: impl FnOnce(&mut ExecutorSettings),
+) -> Rig {
+    let tools = ToolHost::new(ToolLimits {
+        offer_wait: SOON,
+        mount_timeout: SOON,
+        ..ToolLimits::default()
+    });
+    tools.configure(specs);
+    rig_of(url, mock, tools, edit)
+}
+
+fn rig_of(
+    url: &str,
+    mock: MockHandle,
+    tools: ToolHost,
     edit: impl FnOnce(&mut ExecutorSettings),
 ) -> Rig {
     let _installed = rustls::crypto::ring::default_provider().install_default();
@@ -119,8 +143,6 @@ pub fn rig_at(
         ..Catalogue::default()
     });
     assert_eq!(unusable, vec![]);
-    let tools = ToolHost::new(ToolLimits::default());
-    tools.configure(specs);
     let model = DefaultModel::default();
     model.set(Some(name("main")));
     let mut worker = WorkerSettings::new("builtin".parse().unwrap(), 1, 4);

@@ -1,14 +1,18 @@
 //! Turns that come to an answer.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tidegate_agent::{ToolHost, limits::MOUNT_TIMEOUT, tools::ToolLimits};
 use tidegate_llm::CallClass;
 use tidegate_mock_provider::{MockProvider, Scenario};
 use tidegate_model::{Code, ConversationId, api::MessageRole, event::EventKind, run::QuotaBucket};
+use tokio::time::Instant;
 
 use crate::{
     fake::{Fault, message},
     raw,
-    rig::{rig, rig_at, rig_with},
+    rig::{rig, rig_at, rig_using, rig_with},
     support::{acme, spec},
 };
 
@@ -193,5 +197,34 @@ async fn tenants_get_their_own_tools() {
             .as_array()
             .is_none_or(Vec::is_empty)
     );
+    rig.end().await;
+}
+
+/// O-26: a tool server that hangs in its handshake delays no turn for long, and the run says that it did without.
+#[tokio::test]
+async fn a_hanging_server_is_said_and_not_waited_for() {
+    let limits = ToolLimits {
+        offer_wait: Duration::from_millis(300),
+        ..ToolLimits::default()
+    };
+    let tools = ToolHost::new(limits);
+    tools.configure(vec![spec("never")]);
+    let rig = rig_using(tools).await;
+    for _ in 0..2 {
+        let asked = Instant::now();
+        let run_id = rig.ask("hello");
+        rig.completed(run_id).await;
+        let took = asked.elapsed();
+        assert!(took < MOUNT_TIMEOUT / 3, "{took:?}");
+        let notes = rig.events(run_id, EventKind::WorkerNote);
+        assert_eq!(
+            notes,
+            [json!({
+                "note": "tools.unavailable",
+                "code": "TOOL_UNAVAILABLE",
+                "servers": [{"server": "notes", "phase": "starting"}],
+            })]
+        );
+    }
     rig.end().await;
 }

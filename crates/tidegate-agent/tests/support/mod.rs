@@ -12,7 +12,7 @@ use std::{
 
 use tidegate_agent::{
     ToolHost, ToolServerSpec,
-    tools::{Offer, ServerState, ToolLimits},
+    tools::{Offer, Program, ServerState, ToolLimits, Transport},
 };
 use tidegate_model::{TenantId, api::SideEffectLevel, ids::CatalogName};
 use tokio::time::{Instant, sleep};
@@ -62,8 +62,13 @@ pub fn fixture() -> &'static Path {
 
 /// The fixture as a server named `notes` whose marks are those of the tests.
 pub fn spec(mode: &str) -> ToolServerSpec {
-    let mut spec = ToolServerSpec::new(name("notes"), fixture().to_str().unwrap());
-    spec.args.push(mode.to_owned());
+    let program = Program {
+        command: fixture().to_str().unwrap().to_owned(),
+        args: vec![mode.to_owned()],
+        ..Program::default()
+    };
+    let mut spec = ToolServerSpec::new(name("notes"), Transport::Stdio(program));
+    spec.mount.allow = Some(vec!["*".to_owned()]);
     for tool in [
         "read_note",
         "honest_write",
@@ -84,9 +89,19 @@ pub fn spec(mode: &str) -> ToolServerSpec {
     spec
 }
 
+/// The program of a server over stdio.
+pub fn program(spec: &mut ToolServerSpec) -> &mut Program {
+    let program = match &mut spec.transport {
+        Transport::Stdio(program) => Some(program),
+        _ => None,
+    };
+    program.unwrap()
+}
+
 /// Limits under which faults show quickly.
 pub fn quick() -> ToolLimits {
     ToolLimits {
+        offer_wait: SOON,
         mount_timeout: Duration::from_millis(800),
         restart_base: Duration::from_millis(100),
         ..ToolLimits::default()
@@ -94,7 +109,11 @@ pub fn quick() -> ToolLimits {
 }
 
 pub fn host(specs: Vec<ToolServerSpec>) -> ToolHost {
-    let host = ToolHost::new(ToolLimits::default());
+    let host = ToolHost::new(ToolLimits {
+        offer_wait: SOON,
+        mount_timeout: SOON,
+        ..ToolLimits::default()
+    });
     host.configure(specs);
     host
 }

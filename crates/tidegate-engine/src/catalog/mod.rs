@@ -3,6 +3,7 @@
 mod models;
 mod providers;
 pub mod resolved;
+mod tool_checks;
 mod tool_servers;
 
 use tidegate_model::{Code, api::SecretState, ids::CatalogName};
@@ -16,7 +17,9 @@ pub use providers::{delete_provider, list_providers, put_provider};
 pub use resolved::{
     ResolvedCatalog, ResolvedModel, ResolvedProvider, ResolvedToolServer, resolved,
 };
-pub use tool_servers::{delete_tool_server, list_tool_servers, put_tool_server};
+pub use tool_servers::{
+    delete_tool_server, list_tool_servers, put_tool_server, report_tool_servers,
+};
 
 use crate::{
     Engine, Error,

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use secrecy::{ExposeSecret as _, SecretString};
 use tidegate_model::{
     TenantId,
-    api::{ProviderKind, SideEffectLevel},
+    api::{ProviderKind, SideEffectLevel, ToolMount, ToolTransportView},
     ids::CatalogName,
 };
 use tidegate_store::{
@@ -72,20 +72,22 @@ pub struct ResolvedModel {
 pub struct ResolvedToolServer {
     /// Its name, the domain of its tools.
     pub name: CatalogName,
-    /// The program.
-    pub command: String,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Its environment besides `PATH` and `HOME`.
-    pub env: BTreeMap<String, SecretString>,
-    /// Why it cannot be used: its environment does not open.
+    /// How it is reached.
+    pub transport: ToolTransportView,
+    /// The values of its environment or headers.
+    pub secrets: BTreeMap<String, SecretString>,
+    /// Why it cannot be used: its secrets do not open.
     pub unreadable: Option<String>,
     /// The operator's mark of each tool; unmarked is `write`.
     pub tools: BTreeMap<String, SideEffectLevel>,
+    /// Which tools are mounted, and as what.
+    pub mount: ToolMount,
     /// Only these tenants; all where `None`.
     pub tenants: Option<Vec<TenantId>>,
     /// The longest a call may take.
     pub call_timeout_ms: u64,
+    /// The longest a call may go without a sign of progress.
+    pub idle_timeout_ms: u64,
 }
 
 impl ResolvedCatalog {
@@ -164,24 +166,25 @@ fn tool_server(engine: &Engine, stored: StoredToolServer) -> ResolvedToolServer 
         .map(|sealed| {
             let place = place(SealedTable::ToolServers, &stored.name);
             let open = engine.platform().keyring.open(place, sealed)?;
-            let env: BTreeMap<String, String> = serde_json::from_slice(open.expose_secret())
+            let secrets: BTreeMap<String, String> = serde_json::from_slice(open.expose_secret())
                 .map_err(|_| SecretError::unreadable(place))?;
-            Ok(env
+            Ok(secrets
                 .into_iter()
                 .map(|(name, value)| (name, SecretString::from(value)))
                 .collect())
         })
         .transpose();
-    let (env, unreadable) = split(engine, opened, &stored.name);
+    let (secrets, unreadable) = split(engine, opened, &stored.name);
     ResolvedToolServer {
         name: stored.name,
-        command: stored.command,
-        args: stored.args,
-        env: env.flatten().unwrap_or_default(),
+        transport: stored.transport,
+        secrets: secrets.flatten().unwrap_or_default(),
         unreadable,
         tools: stored.tools,
+        mount: stored.mount,
         tenants: stored.tenants,
         call_timeout_ms: stored.call_timeout_ms.unsigned_abs(),
+        idle_timeout_ms: stored.idle_timeout_ms.unsigned_abs(),
     }
 }
 

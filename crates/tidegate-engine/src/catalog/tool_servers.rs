@@ -4,24 +4,21 @@ use std::collections::BTreeMap;
 
 use tidegate_model::{
     ConfigKind,
-    api::{PutToolServer, ToolServerView},
+    api::{PutToolServer, ToolServerState, ToolServerView, ToolTransport, ToolTransportView},
     ids::CatalogName,
 };
-use tidegate_store::{catalog::StoredToolServer, secrets::SealedTable};
+use tidegate_store::{
+    catalog::{StoredToolServer, ToolServerReport},
+    secrets::SealedTable,
+};
 
-use super::{deleted, place, secret_state};
-use crate::{Engine, Error, Principal, checks};
+use super::{deleted, place, secret_state, tool_checks};
+use crate::{Engine, Error, Principal, config_bus};
 
-/// The longest program name, argument or value of the environment.
-const TEXT_MAX: usize = 10_000;
-/// The most arguments, variables or marks.
-const ENTRIES_MAX: usize = 1_000;
 /// How long a call may take unless given.
 const CALL_TIMEOUT_MS: u64 = 60_000;
-/// The longest that a call may be allowed to take.
-const CALL_TIMEOUT_MAX_MS: u64 = 3_600_000;
 
-/// Makes or replaces a tool server, its environment included.
+/// Makes or replaces a tool server, its secrets included.
 pub async fn put_tool_server(
     engine: &Engine,
     principal: &Principal,
@@ -29,45 +26,51 @@ pub async fn put_tool_server(
     request: PutToolServer,
 ) -> Result<ToolServerView, Error> {
     principal.require_operator()?;
-    check(&request)?;
-    let secret = if request.env.is_empty() {
+    tool_checks::check(&engine.settings().egress(), &request)?;
+    let (transport, secrets) = apart(request.transport);
+    let secret = if secrets.is_empty() {
         None
     } else {
-        let plain = serde_json::to_vec(&request.env).map_err(|_| Error::Internal {
-            what: "environment of a tool server",
+        let plain = serde_json::to_vec(&secrets).map_err(|_| Error::Internal {
+            what: "secrets of a tool server",
         })?;
         let place = place(SealedTable::ToolServers, &name);
         Some(engine.platform().keyring.seal(place, &plain)?)
     };
-    let timeout = request.call_timeout_ms.unwrap_or(CALL_TIMEOUT_MS);
+    let call_timeout = request.call_timeout_ms.unwrap_or(CALL_TIMEOUT_MS);
+    let idle_timeout = request.idle_timeout_ms.unwrap_or(call_timeout);
     let server = StoredToolServer {
         name,
-        command: request.command,
-        args: request.args,
-        env_names: request.env.into_keys().collect(),
+        transport,
         secret,
         tools: request.tools,
+        mount: request.mount,
         tenants: request.tenants,
-        call_timeout_ms: i64::try_from(timeout).unwrap_or(i64::MAX),
+        call_timeout_ms: i64::try_from(call_timeout).unwrap_or(i64::MAX),
+        idle_timeout_ms: i64::try_from(idle_timeout).unwrap_or(i64::MAX),
     };
-    let written = engine
-        .store()
-        .put_tool_server(server, &principal.author())
-        .await?;
+    let store = engine.store();
+    tool_checks::check_names(&server, store.list_tool_servers().await?)?;
+    let written = store.put_tool_server(server, &principal.author()).await?;
     let server = engine.written(ConfigKind::ToolServer, written).await;
-    Ok(view(engine, server))
+    Ok(view(engine, server, Vec::new()))
 }
 
-/// Every tool server, without the values of its environment.
+/// Every tool server, without the values of its secrets, and how it stands on each instance.
 pub async fn list_tool_servers(
     engine: &Engine,
     principal: &Principal,
 ) -> Result<Vec<ToolServerView>, Error> {
     principal.require_operator()?;
     let servers = engine.store().list_tool_servers().await?;
+    let dead_after = config_bus::dead_after_ms(engine);
+    let mut states = engine.store().tool_server_states(dead_after).await?;
     Ok(servers
         .into_iter()
-        .map(|server| view(engine, server))
+        .map(|server| {
+            let states = states.remove(&server.name).unwrap_or_default();
+            view(engine, server, states)
+        })
         .collect())
 }
 
@@ -88,7 +91,51 @@ pub async fn delete_tool_server(
     )
 }
 
-fn view(engine: &Engine, server: StoredToolServer) -> ToolServerView {
+/// Says how the tool servers of this instance stand. `false` where the instance has not said yet that it lives.
+pub async fn report_tool_servers(
+    engine: &Engine,
+    reports: Vec<ToolServerReport>,
+) -> Result<bool, Error> {
+    let instance = engine.instance();
+    Ok(engine
+        .store()
+        .report_tool_servers(instance, reports)
+        .await?)
+}
+
+/// What is stored plainly, and what is sealed.
+fn apart(transport: ToolTransport) -> (ToolTransportView, BTreeMap<String, String>) {
+    let names = |secrets: &BTreeMap<String, String>| secrets.keys().cloned().collect();
+    match transport {
+        ToolTransport::Stdio(stdio) => {
+            let env = names(&stdio.env);
+            let view = ToolTransportView::Stdio {
+                command: stdio.command,
+                args: stdio.args,
+                env,
+            };
+            (view, stdio.env)
+        }
+        ToolTransport::StreamableHttp(http) => {
+            let headers = names(&http.headers);
+            let url = http.url;
+            (
+                ToolTransportView::StreamableHttp { url, headers },
+                http.headers,
+            )
+        }
+        ToolTransport::Http(http) => {
+            let view = ToolTransportView::Http {
+                base_url: http.base_url,
+                headers: names(&http.headers),
+                tools: http.tools,
+            };
+            (view, http.headers)
+        }
+    }
+}
+
+fn view(engine: &Engine, server: StoredToolServer, states: Vec<ToolServerState>) -> ToolServerView {
     let secret = secret_state(
         engine,
         SealedTable::ToolServers,
@@ -97,64 +144,13 @@ fn view(engine: &Engine, server: StoredToolServer) -> ToolServerView {
     );
     ToolServerView {
         name: server.name,
-        command: server.command,
-        args: server.args,
-        env: server.env_names,
+        transport: server.transport,
         secret,
         tools: server.tools,
+        mount: server.mount,
         tenants: server.tenants,
         call_timeout_ms: server.call_timeout_ms.unsigned_abs(),
+        idle_timeout_ms: server.idle_timeout_ms.unsigned_abs(),
+        states,
     }
-}
-
-fn check(request: &PutToolServer) -> Result<(), Error> {
-    checks::filled("command", &request.command, TEXT_MAX)?;
-    let counts = [
-        ("args", request.args.len()),
-        ("env", request.env.len()),
-        ("tools", request.tools.len()),
-        ("tenants", request.tenants.as_ref().map_or(0, Vec::len)),
-    ];
-    for (field, count) in counts {
-        if count > ENTRIES_MAX {
-            return Err(Error::invalid(
-                field,
-                format!("{field} has {count} entries; at most {ENTRIES_MAX} are allowed"),
-            ));
-        }
-    }
-    for (index, arg) in request.args.iter().enumerate() {
-        checks::text(&format!("args[{index}]"), arg, TEXT_MAX)?;
-    }
-    check_env(&request.env)?;
-    for tool in request.tools.keys() {
-        checks::filled("tools", tool, checks::LABEL_MAX)?;
-    }
-    match request.call_timeout_ms {
-        Some(ms) if !(1..=CALL_TIMEOUT_MAX_MS).contains(&ms) => Err(Error::invalid(
-            "callTimeoutMs",
-            format!("callTimeoutMs must be 1 to {CALL_TIMEOUT_MAX_MS}, found {ms}"),
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn check_env(env: &BTreeMap<String, String>) -> Result<(), Error> {
-    for (name, value) in env {
-        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-        if name.is_empty() || name.len() > checks::LABEL_MAX || !name.bytes().all(plain) {
-            return Err(Error::invalid(
-                "env",
-                "env has a name that is not made of letters, digits and '_'",
-            ));
-        }
-        // The value is a secret: the message names the variable only.
-        if value.contains('\0') || value.len() > TEXT_MAX {
-            return Err(Error::invalid(
-                format!("env.{name}"),
-                format!("env.{name} holds a NUL byte or more than {TEXT_MAX} bytes"),
-            ));
-        }
-    }
-    Ok(())
 }

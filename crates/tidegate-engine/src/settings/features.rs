@@ -67,11 +67,18 @@ pub const FEATURES: &[(&str, bool, bool, OnHere, &str)] = &[
         "RUN_EXECUTION_BACKGROUND_CONCURRENCY",
     ),
     (
-        "tools over MCP (stdio, read only)",
+        "tools over MCP (child processes)",
         true,
         true,
         |s| s.mcp_max_processes > 0,
         "TIDEGATE_MCP_MAX_PROCESSES",
+    ),
+    (
+        "tools over MCP (streamable HTTP) and plain HTTP",
+        true,
+        true,
+        |_| true,
+        "tidegate tool set; private addresses need TIDEGATE_TOOL_NETWORKS",
     ),
     (
         "provider limiter",

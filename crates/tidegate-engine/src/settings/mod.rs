@@ -27,4 +27,5 @@ pub use report::{Row, markdown};
 pub use rule::Rule;
 pub use setting::{Setting, Source, Takes};
 pub use table::{Settings, table};
-pub use value::{IpRange, Language, LogFormat, Roles};
+pub use tidegate_policy::egress::IpRange;
+pub use value::{Language, LogFormat, Roles};

@@ -4,11 +4,12 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use secrecy::SecretString;
 use tidegate_model::{Capability, api::LimitScope};
+use tidegate_policy::egress::{Egress, IpRange};
 
 use super::{
     rule::Rule,
     setting::Setting,
-    value::{IpRange, Language, LogFormat, Roles, Value},
+    value::{Language, LogFormat, Roles, Value},
 };
 
 /// A line of the table with the way to and from its field.
@@ -158,11 +159,22 @@ settings! {
     agent_max_steps: u32 = 16, "TIDEGATE_AGENT_MAX_STEPS", "agentMaxSteps", Instance, plain, Rule::Range(1, 1_000);
     /// Tool servers (MCP child processes) at once.
     mcp_max_processes: u32 = 16, "TIDEGATE_MCP_MAX_PROCESSES", "mcpMaxProcesses", Instance, plain, Rule::Range(0, 1_000);
+    /// Networks that tools over HTTP may be called in besides public addresses.
+    tool_networks: Vec<IpRange> = Vec::new(), "TIDEGATE_TOOL_NETWORKS", "toolNetworks", Cluster, plain, Rule::Networks;
+    /// PEM file with certificate authorities that tools over HTTP may use besides the public ones.
+    tool_extra_ca: Option<PathBuf> = None, "TIDEGATE_TOOL_EXTRA_CA", "toolExtraCa", Instance, plain, Rule::None;
 
     /// Directory with postgres and initdb, for `tidegate dev` and `tidegate demo`.
     pg_bin: Option<PathBuf> = None, "PG_BIN", "pgBin", Instance, plain, Rule::None;
     /// Directory that `tidegate dev` keeps its data in.
     data_dir: Option<PathBuf> = None, "TIDEGATE_DATA_DIR", "dataDir", Instance, plain, Rule::None;
+}
+
+impl Settings {
+    /// Where tools over HTTP may be called.
+    pub fn egress(&self) -> Egress {
+        Egress::new(self.tool_networks.clone())
+    }
 }
 
 const DEFAULT_PROMPT: &str = "You are a helpful assistant. Use the tools you are offered where they help, \

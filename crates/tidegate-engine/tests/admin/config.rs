@@ -206,7 +206,7 @@ async fn notifications_carry_a_number_only() {
     let engine = world.engine(World::settings()).await;
     let mut listener = engine.store().listen(&[config_bus::CHANNEL]).await.unwrap();
     let mut server = crate::catalog::tool_server(&[("TOKEN", &"ß".repeat(4_000))]);
-    server.args = (0..20).map(|_| "漢字".repeat(500)).collect();
+    server.mount.deny = (0..20).map(|tool| format!("tool{tool:0190}")).collect();
     catalog::put_tool_server(&engine, &operator(), id("large"), server)
         .await
         .unwrap();
@@ -220,7 +220,7 @@ async fn notifications_carry_a_number_only() {
         assert!(heard.payload.parse::<i64>().is_ok(), "{}", heard.payload);
     }
     let resolved = catalog::resolved(&engine).await.unwrap();
-    assert_eq!(resolved.tool_servers[0].args.len(), 20);
+    assert_eq!(resolved.tool_servers[0].mount.deny.len(), 20);
 }
 
 /// Asks without end; nothing may be older than what `floor` said before the question.

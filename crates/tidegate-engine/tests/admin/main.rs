@@ -24,3 +24,4 @@ mod rig;
 mod roles;
 mod secrets;
 mod tenants;
+mod tool_servers;

@@ -65,14 +65,7 @@ fn provider() -> PutProvider {
 }
 
 fn tool_server() -> PutToolServer {
-    PutToolServer {
-        command: "mcp-server-git".to_owned(),
-        args: Vec::new(),
-        env: std::collections::BTreeMap::new(),
-        tools: std::collections::BTreeMap::new(),
-        tenants: None,
-        call_timeout_ms: None,
-    }
+    crate::catalog::tool_server(&[])
 }
 
 fn descriptor() -> CapabilityDescriptor {

@@ -1,6 +1,4 @@
-//! Model providers, models and tool servers, as an administrator keeps them.
-
-use std::collections::BTreeMap;
+//! Model providers and models, as an administrator keeps them.
 
 use serde::{Deserialize, Serialize};
 
@@ -116,74 +114,4 @@ pub struct ModelView {
     pub upstream_model: String,
     /// Whether it is the default.
     pub default: bool,
-}
-
-text_enum! {
-    /// What a tool may do, from the harmless to the rest (R20.1).
-    pub enum SideEffectLevel: "side effect level" {
-        /// Only reads.
-        Read = "read",
-        /// Changes something, but twice the same call changes no more than once.
-        Idempotent = "idempotent",
-        /// May change something each time it is called; every tool that is not marked.
-        Write = "write",
-    }
-}
-
-/// `PUT /v1/admin/tool-servers/{name}`: an MCP server that is started as a child process.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PutToolServer {
-    /// The program.
-    pub command: String,
-    /// Its arguments.
-    #[serde(default)]
-    pub args: Vec<String>,
-    /// Its environment besides `PATH` and `HOME`; values are sealed at rest and never shown.
-    #[serde(default)]
-    pub env: BTreeMap<String, String>,
-    /// The operator's mark of each tool by its name at the server; unmarked is `write`.
-    #[serde(default)]
-    pub tools: BTreeMap<String, SideEffectLevel>,
-    /// Only these tenants; all unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenants: Option<Vec<crate::TenantId>>,
-    /// The longest a call may take, in milliseconds; 60,000 unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call_timeout_ms: Option<u64>,
-}
-
-impl std::fmt::Debug for PutToolServer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PutToolServer")
-            .field("command", &self.command)
-            .field("tools", &self.tools)
-            .field("env", &self.env.keys().collect::<Vec<_>>())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A tool server without the values of its environment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct ToolServerView {
-    /// Its name, the domain of its tools.
-    pub name: CatalogName,
-    /// The program.
-    pub command: String,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// The names of its environment.
-    pub env: Vec<String>,
-    /// Whether the environment's values can be opened.
-    pub secret: SecretState,
-    /// The operator's marks.
-    pub tools: BTreeMap<String, SideEffectLevel>,
-    /// Only these tenants.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenants: Option<Vec<crate::TenantId>>,
-    /// The longest a call may take.
-    pub call_timeout_ms: u64,
 }

@@ -10,6 +10,7 @@ pub mod pools;
 pub mod problem;
 pub mod runs;
 pub mod tenants;
+pub mod tools;
 pub mod worker;
 
 pub use catalog::*;
@@ -21,6 +22,7 @@ pub use pools::*;
 pub use problem::*;
 pub use runs::*;
 pub use tenants::*;
+pub use tools::*;
 pub use worker::*;
 
 use serde::{Deserialize, Serialize};

@@ -3,6 +3,7 @@
 pub mod models;
 pub mod providers;
 pub mod tool_servers;
+pub mod tool_states;
 
 use serde_json::Value;
 use sqlx::PgConnection;
@@ -16,6 +17,7 @@ use crate::{
 pub use models::StoredModel;
 pub use providers::StoredProvider;
 pub use tool_servers::StoredToolServer;
+pub use tool_states::ToolServerReport;
 
 /// A secret at rest: the envelope and the key that closed it.
 #[derive(Clone, PartialEq, Eq)]

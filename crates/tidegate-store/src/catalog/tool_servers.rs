@@ -1,10 +1,15 @@
-//! Tool servers. The names of the environment are plain, its values are one sealed JSON object.
+//! Tool servers. How they are reached is plain, the values of their environment or headers are one sealed JSON object.
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
-use tidegate_model::{ConfigKind, TenantId, api::SideEffectLevel, ids::CatalogName};
+use tidegate_model::{
+    ConfigKind, TenantId,
+    api::{SideEffectLevel, ToolMount, ToolTransportView},
+    ids::CatalogName,
+};
 
 use super::{Delete, Entry, Sealed, SecretChange, log};
 use crate::{
@@ -14,61 +19,58 @@ use crate::{
 };
 
 /// A tool server as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StoredToolServer {
     /// Its name.
     pub name: CatalogName,
-    /// The program.
-    pub command: String,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// The names of its environment.
-    pub env_names: Vec<String>,
-    /// The values of its environment.
+    /// How it is reached.
+    pub transport: ToolTransportView,
+    /// The values of its environment or headers.
     pub secret: Option<Sealed>,
     /// The operator's marks.
     pub tools: BTreeMap<String, SideEffectLevel>,
+    /// Which tools are mounted, and as what.
+    pub mount: ToolMount,
     /// Only these tenants.
     pub tenants: Option<Vec<TenantId>>,
     /// The longest a call may take.
     pub call_timeout_ms: i64,
+    /// The longest a call may go without a sign of progress.
+    pub idle_timeout_ms: i64,
 }
 
 impl StoredToolServer {
     fn audited(&self) -> Value {
         json!({
-            "command": self.command, "args": self.args, "env": self.env_names, "tools": self.tools,
-            "tenants": self.tenants, "callTimeoutMs": self.call_timeout_ms,
+            "transport": self.transport, "tools": self.tools, "mount": self.mount, "tenants": self.tenants,
+            "callTimeoutMs": self.call_timeout_ms, "idleTimeoutMs": self.idle_timeout_ms,
         })
     }
 }
 
 struct Row {
     name: String,
-    command: String,
-    args: Vec<String>,
-    env_names: Vec<String>,
+    transport: Value,
     sealed: Option<Vec<u8>>,
     sealed_key: Option<String>,
     tools: Value,
+    mount: Value,
     tenants: Option<Vec<String>>,
     call_timeout_ms: i64,
+    idle_timeout_ms: i64,
 }
 
 impl Row {
     fn server(self) -> Result<StoredToolServer, Error> {
         Ok(StoredToolServer {
             name: stored(&self.name, "tool_servers.name")?,
-            command: self.command,
-            args: self.args,
-            env_names: self.env_names,
+            transport: json_column(self.transport, "tool_servers.transport")?,
             secret: self
                 .sealed
                 .zip(self.sealed_key)
                 .map(|(envelope, key_id)| Sealed { envelope, key_id }),
-            tools: serde_json::from_value(self.tools).map_err(|_| Error::Corrupt {
-                what: "tool_servers.tools",
-            })?,
+            tools: json_column(self.tools, "tool_servers.tools")?,
+            mount: json_column(self.mount, "tool_servers.mount")?,
             tenants: self
                 .tenants
                 .map(|tenants| {
@@ -79,8 +81,13 @@ impl Row {
                 })
                 .transpose()?,
             call_timeout_ms: self.call_timeout_ms,
+            idle_timeout_ms: self.idle_timeout_ms,
         })
     }
+}
+
+fn json_column<T: DeserializeOwned>(value: Value, what: &'static str) -> Result<T, Error> {
+    serde_json::from_value(value).map_err(|_| Error::Corrupt { what })
 }
 
 impl Store {
@@ -88,7 +95,7 @@ impl Store {
     pub async fn list_tool_servers(&self) -> Result<Vec<StoredToolServer>, Error> {
         let rows = sqlx::query_as!(
             Row,
-            "SELECT name, command, args, env_names, sealed, sealed_key, tools, tenants, call_timeout_ms
+            "SELECT name, transport, sealed, sealed_key, tools, mount, tenants, call_timeout_ms, idle_timeout_ms
              FROM tool_servers ORDER BY name"
         )
         .fetch_all(self.pool())
@@ -131,7 +138,7 @@ async fn lock(
 ) -> Result<Option<StoredToolServer>, Error> {
     sqlx::query_as!(
         Row,
-        "SELECT name, command, args, env_names, sealed, sealed_key, tools, tenants, call_timeout_ms
+        "SELECT name, transport, sealed, sealed_key, tools, mount, tenants, call_timeout_ms, idle_timeout_ms
          FROM tool_servers WHERE name = $1 FOR UPDATE",
         name.as_str(),
     )
@@ -157,19 +164,19 @@ async fn put(
         .as_ref()
         .map(|tenants| tenants.iter().map(ToString::to_string).collect());
     sqlx::query!(
-        "INSERT INTO tool_servers (name, command, args, env_names, sealed, sealed_key, tools, tenants, call_timeout_ms)
+        "INSERT INTO tool_servers (name, transport, sealed, sealed_key, tools, mount, tenants, call_timeout_ms, idle_timeout_ms)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-         ON CONFLICT (name) DO UPDATE SET command = $2, args = $3, env_names = $4, sealed = $5, sealed_key = $6,
-             tools = $7, tenants = $8, call_timeout_ms = $9, updated_at = clock_timestamp()",
+         ON CONFLICT (name) DO UPDATE SET transport = $2, sealed = $3, sealed_key = $4, tools = $5, mount = $6,
+             tenants = $7, call_timeout_ms = $8, idle_timeout_ms = $9, updated_at = clock_timestamp()",
         server.name.as_str(),
-        server.command,
-        &server.args,
-        &server.env_names,
+        json!(server.transport),
         sealed,
         sealed_key,
         json!(server.tools),
+        json!(server.mount),
         tenants.as_deref(),
         server.call_timeout_ms,
+        server.idle_timeout_ms,
     )
     .execute(&mut *tx)
     .await?;

@@ -1,11 +1,16 @@
 //! `tidegate tool`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::{Args, Subcommand};
+use serde::Deserialize;
 use tidegate_model::{
     TenantId,
-    api::{PutToolServer, SideEffectLevel, ToolServerView},
+    api::{
+        HttpTool, HttpTransport, PutToolServer, SideEffectLevel, StdioTransport,
+        StreamableHttpTransport, ToolMount, ToolServerPhase, ToolServerView, ToolTransport,
+        ToolTransportView,
+    },
     ids::CatalogName,
 };
 
@@ -18,12 +23,12 @@ use crate::{
     output::table,
 };
 
-/// Tool servers: MCP over the standard streams of a child process.
+/// Tool servers: MCP over a child process or a URL, and HTTP APIs.
 #[derive(Debug, Subcommand)]
 pub enum ToolCommand {
-    /// Make or change a tool server; tools not named with --read are not offered to a model
-    Set(Set),
-    /// List tool servers without the values of their environment
+    /// Make or change a tool server; tools that no flag names are not mounted
+    Set(Box<Set>),
+    /// List tool servers with how they stand, without the values of their secrets
     List(PageFlags),
     /// Remove a tool server
     Delete {
@@ -32,7 +37,7 @@ pub enum ToolCommand {
     },
 }
 
-/// How the tool server is started and which of its tools only read.
+/// How the tool server is reached, and which of its tools do what.
 #[derive(Debug, Args)]
 pub struct Set {
     /// Its name, the domain of its tools
@@ -40,18 +45,53 @@ pub struct Set {
     /// Its tool that only reads, by its name at the server; may be repeated
     #[arg(long = "read", value_name = "TOOL")]
     reads: Vec<String>,
+    /// Its tool that changes no more when it is called twice; may be repeated
+    #[arg(long = "idempotent", value_name = "TOOL")]
+    idempotents: Vec<String>,
+    /// Its tool that may change something with each call; may be repeated
+    #[arg(long = "write", value_name = "TOOL")]
+    writes: Vec<String>,
+    /// Mount these tools, marked or not, and no others; NAME or BEGINNING*, may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    allow: Vec<String>,
+    /// Do not mount these tools; NAME or BEGINNING*, may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    deny: Vec<String>,
+    /// The domain of its tools, if not its name
+    #[arg(long, value_name = "DOMAIN")]
+    prefix: Option<CatalogName>,
     /// A variable of its environment; NAME alone takes the value of this shell, so that secrets need no flag
-    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    #[arg(long = "env", value_name = "NAME[=VALUE]", requires = "command")]
     environment: Vec<String>,
+    /// A header of every request; @VARIABLE as value takes that of this shell, so that secrets need no flag
+    #[arg(long = "header", value_name = "NAME=VALUE", conflicts_with = "command")]
+    headers: Vec<String>,
     /// Only for this tenant; may be repeated
     #[arg(long = "tenant", value_name = "TENANT")]
     tenants: Vec<TenantId>,
     /// The longest a call may take, in milliseconds
     #[arg(long, value_name = "MS")]
     call_timeout_ms: Option<u64>,
-    /// The program and its arguments, after --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The longest a call may go without a sign of progress, in milliseconds
+    #[arg(long, value_name = "MS")]
+    idle_timeout_ms: Option<u64>,
+    /// The URL of an MCP server (streamable HTTP)
+    #[arg(long, value_name = "URL", group = "place")]
+    url: Option<String>,
+    /// A JSON file that describes the calls of an HTTP API: {"baseUrl": …, "tools": {"name": {…}}}
+    #[arg(long, value_name = "FILE", group = "place")]
+    http: Option<PathBuf>,
+    /// The program of an MCP server and its arguments, after --
+    #[arg(last = true, value_name = "COMMAND", group = "place", required_unless_present_any = ["url", "http"])]
     command: Vec<String>,
+}
+
+/// The file of `--http`; headers come by flag, since they are secret.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct HttpFile {
+    base_url: String,
+    tools: BTreeMap<String, HttpTool>,
 }
 
 impl ToolCommand {
@@ -82,45 +122,116 @@ impl ToolCommand {
 
 impl Set {
     fn into_body(self) -> Outcome<PutToolServer> {
-        let mut env = BTreeMap::new();
-        for variable in self.environment {
-            let (name, value) = if let Some((name, value)) = variable.split_once('=') {
-                (name.to_owned(), value.to_owned())
-            } else {
-                let value = std::env::var(&variable).map_err(|_| {
-                    Failure::usage(format!("the environment has no variable {variable}"))
-                        .remedy(format!("export it first, or give --env {variable}=VALUE"))
-                })?;
-                (variable, value)
-            };
-            env.insert(name, value);
+        let marks = [
+            (self.reads, SideEffectLevel::Read),
+            (self.idempotents, SideEffectLevel::Idempotent),
+            (self.writes, SideEffectLevel::Write),
+        ];
+        let mut tools = BTreeMap::new();
+        for (names, level) in marks {
+            for tool in names {
+                if let Some(other) = tools.insert(tool.clone(), level) {
+                    return Err(
+                        Failure::usage(format!("{tool} is named --{other} and --{level}"))
+                            .remedy("name it once"),
+                    );
+                }
+            }
         }
-        let mut command = self.command.into_iter();
+        let transport = if let Some(url) = self.url {
+            ToolTransport::StreamableHttp(StreamableHttpTransport {
+                url,
+                headers: headers(self.headers)?,
+            })
+        } else if let Some(path) = self.http {
+            let HttpFile { base_url, tools } = described(&path)?;
+            ToolTransport::Http(HttpTransport {
+                base_url,
+                headers: headers(self.headers)?,
+                tools,
+            })
+        } else {
+            let mut command = self.command.into_iter();
+            ToolTransport::Stdio(StdioTransport {
+                command: command.next().unwrap_or_default(),
+                args: command.collect(),
+                env: environment(self.environment)?,
+            })
+        };
         Ok(PutToolServer {
-            command: command.next().unwrap_or_default(),
-            args: command.collect(),
-            env,
-            tools: self
-                .reads
-                .into_iter()
-                .map(|tool| (tool, SideEffectLevel::Read))
-                .collect(),
+            transport,
+            tools,
+            mount: ToolMount {
+                allow: (!self.allow.is_empty()).then_some(self.allow),
+                deny: self.deny,
+                prefix: self.prefix,
+            },
             tenants: (!self.tenants.is_empty()).then_some(self.tenants),
             call_timeout_ms: self.call_timeout_ms,
+            idle_timeout_ms: self.idle_timeout_ms,
         })
     }
 }
 
+fn environment(variables: Vec<String>) -> Outcome<BTreeMap<String, String>> {
+    let mut env = BTreeMap::new();
+    for variable in variables {
+        let (name, value) = if let Some((name, value)) = variable.split_once('=') {
+            (name.to_owned(), value.to_owned())
+        } else {
+            let value = of_this_shell(&variable, &format!("give --env {variable}=VALUE"))?;
+            (variable, value)
+        };
+        env.insert(name, value);
+    }
+    Ok(env)
+}
+
+fn headers(given: Vec<String>) -> Outcome<BTreeMap<String, String>> {
+    let mut headers = BTreeMap::new();
+    for header in given {
+        let Some((name, value)) = header.split_once('=') else {
+            // What was given may be a secret: it is not repeated.
+            return Err(Failure::usage("a --header has no '='")
+                .remedy("give it as --header NAME=VALUE or --header NAME=@VARIABLE"));
+        };
+        let value = match value.strip_prefix('@') {
+            Some(variable) => of_this_shell(variable, &format!("give --header {name}=VALUE"))?,
+            None => value.to_owned(),
+        };
+        headers.insert(name.to_owned(), value);
+    }
+    Ok(headers)
+}
+
+fn of_this_shell(variable: &str, otherwise: &str) -> Outcome<String> {
+    std::env::var(variable).map_err(|_| {
+        Failure::usage(format!("the environment has no variable {variable}"))
+            .remedy(format!("export it first, or {otherwise}"))
+    })
+}
+
+fn described(path: &PathBuf) -> Outcome<HttpFile> {
+    let shown = path.display();
+    let text = std::fs::read(path)
+        .map_err(|error| Failure::usage(format!("--http {shown} cannot be read: {error}")))?;
+    serde_json::from_slice(&text).map_err(|error| {
+        Failure::usage(format!("--http {shown} does not describe an API: {error}"))
+            .remedy("see docs/how-to/add-a-tool.md for its form")
+    })
+}
+
 fn list(servers: &[ToolServerView]) -> String {
     table(
-        ["server", "command", "read tools", "tenants", "environment"],
+        [
+            "server",
+            "reached by",
+            "state",
+            "tools",
+            "tenants",
+            "secrets",
+        ],
         servers.iter().map(|server| {
-            let reads: Vec<&str> = server
-                .tools
-                .iter()
-                .filter(|(_, level)| **level == SideEffectLevel::Read)
-                .map(|(name, _)| name.as_str())
-                .collect();
             let tenants = server.tenants.as_ref().map_or_else(
                 || "all".to_owned(),
                 |tenants| {
@@ -128,18 +239,68 @@ fn list(servers: &[ToolServerView]) -> String {
                     names.join(" ")
                 },
             );
+            let (place, secrets) = place(&server.transport);
             [
                 server.name.to_string(),
-                [&server.command]
-                    .into_iter()
-                    .chain(&server.args)
-                    .map(String::as_str)
-                    .collect::<Vec<_>>()
-                    .join(" "),
-                reads.join(" "),
+                place,
+                state(server),
+                tools(server),
                 tenants,
-                server.env.join(" "),
+                secrets.join(" "),
             ]
         }),
     )
+}
+
+fn place(transport: &ToolTransportView) -> (String, &[String]) {
+    match transport {
+        ToolTransportView::Stdio { command, args, env } => {
+            let words = [command].into_iter().chain(args).map(String::as_str);
+            (words.collect::<Vec<_>>().join(" "), env)
+        }
+        ToolTransportView::StreamableHttp { url, headers } => (format!("MCP at {url}"), headers),
+        ToolTransportView::Http {
+            base_url, headers, ..
+        } => (format!("HTTP at {base_url}"), headers),
+    }
+}
+
+/// How it stands on the instances, the worst first; why is what `tidegate doctor` says.
+fn state(server: &ToolServerView) -> String {
+    let mut counts: BTreeMap<ToolServerPhase, usize> = BTreeMap::new();
+    for state in &server.states {
+        *counts.entry(state.phase).or_default() += 1;
+    }
+    let counts = counts.into_iter().rev();
+    let counts: Vec<String> = counts
+        .map(|(phase, count)| format!("{phase} on {count}"))
+        .collect();
+    if counts.is_empty() {
+        "not seen yet".to_owned()
+    } else {
+        counts.join(", ")
+    }
+}
+
+fn tools(server: &ToolServerView) -> String {
+    let mut tools: BTreeMap<&str, SideEffectLevel> = BTreeMap::new();
+    if let ToolTransportView::Http {
+        tools: described, ..
+    } = &server.transport
+    {
+        let described = described
+            .keys()
+            .map(|name| (name.as_str(), SideEffectLevel::Write));
+        tools.extend(described);
+    }
+    tools.extend(
+        server
+            .tools
+            .iter()
+            .map(|(name, level)| (name.as_str(), *level)),
+    );
+    let tools = tools
+        .into_iter()
+        .map(|(name, level)| format!("{name}:{level}"));
+    tools.collect::<Vec<_>>().join(" ")
 }

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use tidegate_agent::{DefaultModel, ToolHost, ToolServerSpec};
+use tidegate_agent::{DefaultModel, ToolHost};
 use tidegate_engine::{
     Engine,
     catalog::resolved::{self, ResolvedCatalog, ResolvedProvider},
@@ -14,6 +14,8 @@ use tidegate_llm::{
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use super::tools;
 
 /// How long until the catalogue is read again after it could not be read.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -68,7 +70,7 @@ impl Followers {
         }
         self.default_model
             .set(catalogue.default_model().map(|model| model.name.clone()));
-        self.tools.configure(for_tools(catalogue));
+        self.tools.configure(tools::specs(catalogue));
     }
 }
 
@@ -120,21 +122,4 @@ fn limits(settings: &Settings, provider: &ResolvedProvider) -> LimiterSettings {
             .unwrap_or(settings.llm_provider_max_queue),
         queue_timeout: (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms)),
     }
-}
-
-fn for_tools(catalogue: &ResolvedCatalog) -> Vec<ToolServerSpec> {
-    catalogue
-        .tool_servers
-        .iter()
-        .filter(|server| server.unreadable.is_none())
-        .map(|server| ToolServerSpec {
-            name: server.name.clone(),
-            command: server.command.clone(),
-            args: server.args.clone(),
-            env: server.env.clone(),
-            tools: server.tools.clone(),
-            tenants: server.tenants.clone(),
-            call_timeout: Duration::from_millis(server.call_timeout_ms),
-        })
-        .collect()
 }

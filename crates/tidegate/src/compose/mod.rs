@@ -7,5 +7,6 @@ mod executor;
 pub mod local;
 pub mod server;
 pub mod telemetry;
+mod tools;
 
 pub use server::Server;

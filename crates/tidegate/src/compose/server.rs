@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate_agent::{DefaultModel, Executor, ToolHost, tools::ToolLimits};
+use tidegate_agent::{DefaultModel, Executor};
 use tidegate_engine::{Engine, StartError, loops, settings::Settings};
 use tidegate_llm::{CallRecord, Providers};
 use tidegate_model::InstanceId;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     catalogue::Followers,
     database::{self, Migrations},
-    executor,
+    executor, tools,
 };
 use crate::{
     exit::Exit,
@@ -90,12 +90,7 @@ impl Server {
         let settings = engine.settings();
         let followers = Followers {
             providers: Arc::new(Providers::new(Arc::new(trace_call))),
-            tools: ToolHost::new(ToolLimits {
-                processes: settings.mcp_max_processes as usize,
-                // A turn that comes right after the start had better wait for its tools than do without.
-                offer_wait: tidegate_agent::limits::MOUNT_TIMEOUT,
-                ..ToolLimits::default()
-            }),
+            tools: tools::host(settings)?,
             default_model: DefaultModel::default(),
         };
         let executor = executor::build(&engine, &followers, &shutdown)?;
@@ -138,6 +133,12 @@ impl Server {
                 .clone()
                 .follow(self.engine.clone(), applying, self.stop_loops.clone());
         self.loops.spawn(following);
+        let tools = self.followers.tools.clone();
+        self.loops.spawn(tools::report(
+            self.engine.clone(),
+            tools,
+            self.stop_loops.clone(),
+        ));
         let first = self.applied.wait_for(|revision| *revision >= 0);
         // A catalogue that cannot be read now is read again and again; runs fail with a clear code until then.
         let _late = timeout(ENDING, first).await;

@@ -5,7 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tidegate_model::api::{PutToolServer, SideEffectLevel};
+use tidegate_model::api::{
+    PutToolServer, SideEffectLevel, StdioTransport, ToolMount, ToolTransport,
+};
 
 /// Name in the catalogue, program, tools that only read.
 const SERVERS: [(&str, &str, &[&str]); 2] = [
@@ -50,15 +52,19 @@ pub fn tool_servers(checkout: &Path) -> Vec<(&'static str, PutToolServer)> {
                 _ => vec!["--local-timezone".to_owned(), "UTC".to_owned()],
             };
             let server = PutToolServer {
-                command: command.display().to_string(),
-                args,
-                env: BTreeMap::new(),
+                transport: ToolTransport::Stdio(StdioTransport {
+                    command: command.display().to_string(),
+                    args,
+                    env: BTreeMap::new(),
+                }),
+                mount: ToolMount::default(),
                 tools: reads
                     .iter()
                     .map(|tool| ((*tool).to_owned(), SideEffectLevel::Read))
                     .collect(),
                 tenants: None,
                 call_timeout_ms: None,
+                idle_timeout_ms: None,
             };
             Some((*name, server))
         })

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tidegate_testkit::{Proc, Running, TestDb};
 
-use crate::rig::{Ended, KEY, ready, run, serve, with_database};
+use crate::rig::{Ended, KEY, eventually, ready, run, serve, with_database};
 
 struct World {
     _server: Running,
@@ -76,6 +76,14 @@ impl World {
             let done = self.admin(&[&["--json"], *args].concat()).await;
             done.succeeded().json();
         }
+        // Else what `doctor` says of it would change from one look to the next.
+        eventually("the tool server is down", async || {
+            self.admin(&["tool", "list"])
+                .await
+                .stdout
+                .contains("down on 1")
+        })
+        .await;
         let key = [
             "key",
             "create",

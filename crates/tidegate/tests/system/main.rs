@@ -15,4 +15,5 @@ mod rig;
 mod secrets;
 mod startup;
 mod tls;
+mod tools;
 mod watch;

@@ -58,6 +58,15 @@ pub async fn run_where_it_is(proc: Proc) -> Ended {
     }
 }
 
+/// Asks again and again until it holds.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 /// `tidegate ARGS` with a database and a key.
 pub fn with_database(db: &TestDb, args: &[&str]) -> Proc {
     Proc::tidegate(args)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_client::{Client, RetryPolicy};
 use tidegate_model::{
     Code,
-    api::{InstanceView, PageQuery, SecretState},
+    api::{InstanceView, PageQuery, SecretState, ToolServerPhase, ToolServerView},
 };
 
 use super::Finding;
@@ -101,13 +101,7 @@ async fn inspect(admin: &Client) -> tidegate_client::Result<Vec<Finding>> {
         }
     }
     for server in admin.tool_servers(&page).await?.items {
-        if server.secret == SecretState::Unreadable {
-            findings.push(Finding::fail(
-                "tool servers",
-                format!("the environment of {} cannot be opened", server.name),
-                format!("store it again with `tidegate tool set {}`", server.name),
-            ));
-        }
+        findings.extend(of_tool_server(&server));
     }
     let default = admin
         .models(&page)
@@ -127,6 +121,51 @@ async fn inspect(admin: &Client) -> tidegate_client::Result<Vec<Finding>> {
         ),
     });
     Ok(findings)
+}
+
+/// Nothing of a server that is as it should be, and of the same trouble on several instances one line each.
+fn of_tool_server(server: &ToolServerView) -> Vec<Finding> {
+    let name = &server.name;
+    if server.secret == SecretState::Unreadable {
+        return vec![Finding::fail(
+            "tool servers",
+            format!("the secrets of {name} cannot be opened"),
+            format!("store it again with `tidegate tool set {name}`"),
+        )];
+    }
+    let mut findings = Vec::new();
+    for state in &server.states {
+        let on = state.instance_id;
+        let detail = state.detail.as_deref().unwrap_or("no reason is known");
+        match state.phase {
+            ToolServerPhase::Ready => {}
+            ToolServerPhase::Starting => findings.push(Finding::warn(
+                "tool servers",
+                format!("{name} is being started on {on}, since {}", state.since),
+                "turns do without its tools until then",
+            )),
+            ToolServerPhase::Waiting => findings.push(Finding::warn(
+                "tool servers",
+                format!("{name} waits on {on} for one of the processes of that instance"),
+                "raise TIDEGATE_MCP_MAX_PROCESSES, or remove a tool server",
+            )),
+            ToolServerPhase::Down => findings.push(Finding::fail(
+                "tool servers",
+                format!("{name} is down on {on}: {detail}"),
+                format!("it is tried again by itself; see `tidegate tool list`, or set it anew with `tidegate tool set {name}`"),
+            )),
+        }
+        for tool in &state.tools {
+            if let Some(why) = &tool.refused {
+                findings.push(Finding::warn(
+                    "tool servers",
+                    format!("{name}/{} is not offered by {on}: {why}", tool.name),
+                    "change its mark or the rules of mounting with `tidegate tool set`",
+                ));
+            }
+        }
+    }
+    findings
 }
 
 fn of_instance(instance: &InstanceView) -> Vec<Finding> {

@@ -1,0 +1,339 @@
+//! Tools that are calls of an HTTP API.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use reqwest::{
+    Client, Method, Response, StatusCode, Url,
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value};
+use tidegate_model::{
+    Code,
+    api::{HttpMethod, HttpTool, StatusMeaning},
+};
+use tidegate_policy::tool_requests::{self, ToolRequest};
+use tokio::time::timeout;
+
+use super::{
+    network::{Network, deepest, is_same_origin},
+    offer::{Reached, ToolAnswer},
+    output,
+    scrub::Scrubber,
+    spec::Endpoint,
+};
+use crate::limits;
+
+/// An API that can be called.
+#[derive(Debug)]
+pub(super) struct HttpApi {
+    client: Client,
+    network: Arc<Network>,
+    base: Url,
+    headers: HeaderMap,
+    tools: BTreeMap<String, HttpTool>,
+}
+
+/// Why a call came to no answer.
+struct Fault {
+    code: Code,
+    text: String,
+    reached: Reached,
+}
+
+/// A request that is under way, or that a redirect asks for.
+struct Step {
+    method: Method,
+    url: Url,
+    body: Option<Value>,
+    /// Whether it may carry the operator's headers: never to another host than they were set for.
+    trusted: bool,
+}
+
+impl HttpApi {
+    /// Prepares the client; sends nothing. The error is one sentence without secrets.
+    pub(super) fn new(
+        network: Arc<Network>,
+        base: &Endpoint,
+        tools: BTreeMap<String, HttpTool>,
+    ) -> Result<Self, String> {
+        let url = Url::parse(&base.url).map_err(|_| "its base URL is no URL".to_owned())?;
+        network.check(&url).map_err(|refused| refused.to_string())?;
+        Ok(Self {
+            client: network.plain_client()?,
+            network,
+            base: url,
+            headers: headers(&base.headers)?,
+            tools,
+        })
+    }
+
+    /// Its calls by name.
+    pub(super) fn tools(&self) -> &BTreeMap<String, HttpTool> {
+        &self.tools
+    }
+
+    /// Calls a tool. `idle` bounds each wait for the other side; the caller bounds the whole.
+    pub(super) async fn call(
+        &self,
+        name: &str,
+        tool: &str,
+        arguments: &Map<String, Value>,
+        idle: Duration,
+        scrubber: &Scrubber,
+    ) -> ToolAnswer {
+        let Some(tool) = self.tools.get(tool) else {
+            return ToolAnswer::refused(Code::ToolUnavailable, format!("{name} is not described"));
+        };
+        let request = match tool_requests::request(tool, arguments) {
+            Ok(request) => request,
+            Err(why) => {
+                return ToolAnswer::refused(Code::InvalidArgument, format!("{name}: {why}"));
+            }
+        };
+        match self.ask(tool, request, idle).await {
+            Ok((text, is_error)) => ToolAnswer {
+                text: output::bounded(&scrubber.clean(&text), limits::TOOL_TEXT_MAX_BYTES),
+                code: None,
+                is_error,
+                reached: Reached::Answered,
+            },
+            Err(fault) => {
+                let text = output::bounded(&scrubber.clean(&fault.text), 1_000);
+                ToolAnswer::failed(fault.code, format!("{name} {text}"), fault.reached)
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        tool: &HttpTool,
+        request: ToolRequest,
+        idle: Duration,
+    ) -> Result<(String, bool), Fault> {
+        let response = self.follow(tool, request, idle).await?;
+        let status = response.status();
+        let failed = match tool_requests::meaning(tool, status.as_u16()) {
+            StatusMeaning::Answer => false,
+            StatusMeaning::Failed => true,
+            StatusMeaning::Unavailable => {
+                return Err(Fault {
+                    code: Code::ToolUnavailable,
+                    text: format!("answered with status {status}"),
+                    reached: outcome_of(status),
+                });
+            }
+        };
+        let kind = media_type(&response);
+        let most = tool.max_bytes.unwrap_or(limits::HTTP_ANSWER_BYTES);
+        let Some(body) = read(response, most, idle).await? else {
+            let text = format!("the answer is larger than {most} bytes; ask for less");
+            return Ok((text, true));
+        };
+        let text = if body.is_empty() {
+            format!("[no content, status {status}]")
+        } else if is_text(&kind) {
+            String::from_utf8_lossy(&body).into_owned()
+        } else {
+            format!("[{kind} omitted, {} bytes]", body.len())
+        };
+        Ok((text, failed))
+    }
+
+    /// Sends the request, and follows redirects that ask for no trust that was not given.
+    async fn follow(
+        &self,
+        tool: &HttpTool,
+        request: ToolRequest,
+        idle: Duration,
+    ) -> Result<Response, Fault> {
+        let address = format!(
+            "{}{}",
+            self.base.as_str().trim_end_matches('/'),
+            request.target
+        );
+        let url = Url::parse(&address)
+            .ok()
+            .filter(|url| is_same_origin(url, &self.base));
+        let url = url.ok_or_else(|| unsent("has no address for these arguments"))?;
+        let mut step = Step {
+            method: method(tool.method),
+            url,
+            body: request.body,
+            trusted: true,
+        };
+        for _ in 0..=limits::REDIRECTS {
+            let response = self.send(&step, idle).await?;
+            let status = response.status();
+            let meant = tool.statuses.contains_key(status.as_str());
+            let target = (status.is_redirection() && !meant)
+                .then(|| location(&response))
+                .flatten();
+            match target {
+                Some(target) => step = self.redirected(step, status, &target)?,
+                None => return Ok(response),
+            }
+        }
+        Err(Fault {
+            text: format!("redirects more than {} times", limits::REDIRECTS),
+            ..unsent("")
+        })
+    }
+
+    fn redirected(&self, step: Step, status: StatusCode, target: &str) -> Result<Step, Fault> {
+        let elsewhere = |why: &str| Fault {
+            code: Code::ToolUnavailable,
+            text: format!("redirects {why}"),
+            // 307 and 308 say that nothing was done yet; the others only that there is something to read.
+            reached: match status.as_u16() {
+                307 | 308 => Reached::No,
+                _ => Reached::Answered,
+            },
+        };
+        let url = step
+            .url
+            .join(target)
+            .map_err(|_| elsewhere("to no address"))?;
+        let stays = is_same_origin(&step.url, &url);
+        let keeps = matches!(status.as_u16(), 307 | 308) || step.method == Method::GET;
+        if !stays
+            && (step.method != Method::GET
+                || step.url.scheme() == "https" && url.scheme() != "https")
+        {
+            return Err(elsewhere("to another host; set its URL to where it is"));
+        }
+        self.network.check(&url).map_err(|refused| {
+            elsewhere(&format!("to an address that is not allowed: {refused}"))
+        })?;
+        Ok(Step {
+            method: if keeps { step.method } else { Method::GET },
+            url,
+            body: step.body.filter(|_| keeps),
+            trusted: step.trusted && stays,
+        })
+    }
+
+    async fn send(&self, step: &Step, idle: Duration) -> Result<Response, Fault> {
+        let mut request = self.client.request(step.method.clone(), step.url.clone());
+        if step.trusted {
+            request = request.headers(self.headers.clone());
+        }
+        if let Some(body) = &step.body {
+            request = request.json(body);
+        }
+        match timeout(idle, request.send()).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(Fault {
+                code: Code::ToolUnavailable,
+                text: format!("cannot be called: {}", deepest(&error)),
+                reached: if error.is_connect() {
+                    Reached::No
+                } else {
+                    Reached::Unknown
+                },
+            }),
+            Err(_) => Err(silent(idle)),
+        }
+    }
+}
+
+/// Headers with their values marked as secrets. The error names the header only.
+pub(super) fn headers(given: &BTreeMap<String, SecretString>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in given {
+        let unusable = || format!("its header {name} cannot be sent; set it again");
+        let name: HeaderName = name.parse().map_err(|_| unusable())?;
+        let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| unusable())?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+/// Whether anything may have happened: a refusal at the door is none, a failure inside may come after the fact.
+fn outcome_of(status: StatusCode) -> Reached {
+    match status.as_u16() {
+        408 | 500..=599 => Reached::Unknown,
+        _ => Reached::Answered,
+    }
+}
+
+fn unsent(text: &str) -> Fault {
+    Fault {
+        code: Code::ToolUnavailable,
+        text: text.to_owned(),
+        reached: Reached::No,
+    }
+}
+
+fn silent(idle: Duration) -> Fault {
+    Fault {
+        code: Code::ToolTimeout,
+        text: format!("gave no sign of progress for {} s", idle.as_secs_f64()),
+        reached: Reached::Unknown,
+    }
+}
+
+/// The whole body, or nothing where it is larger than allowed: the beginning alone could hold half a secret.
+async fn read(mut response: Response, most: u32, idle: Duration) -> Result<Option<Vec<u8>>, Fault> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut body = Vec::new();
+    loop {
+        match timeout(idle, response.chunk()).await {
+            Ok(Ok(Some(chunk))) if body.len() + chunk.len() > most => return Ok(None),
+            Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+            Ok(Ok(None)) => return Ok(Some(body)),
+            Ok(Err(error)) => {
+                return Err(Fault {
+                    code: Code::ToolUnavailable,
+                    text: format!("broke off its answer: {}", deepest(&error)),
+                    reached: Reached::Unknown,
+                });
+            }
+            Err(_) => return Err(silent(idle)),
+        }
+    }
+}
+
+fn location(response: &Response) -> Option<String> {
+    let value = response.headers().get(LOCATION)?;
+    value.to_str().ok().map(ToOwned::to_owned)
+}
+
+fn media_type(response: &Response) -> String {
+    let value = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let kind = value
+        .unwrap_or("text/plain")
+        .split(';')
+        .next()
+        .unwrap_or_default();
+    kind.trim()
+        .chars()
+        .take(100)
+        .collect::<String>()
+        .to_ascii_lowercase()
+}
+
+fn is_text(kind: &str) -> bool {
+    let (main, sub) = kind.split_once('/').unwrap_or((kind, ""));
+    main == "text"
+        || matches!(
+            sub,
+            "json" | "xml" | "javascript" | "x-ndjson" | "yaml" | "x-www-form-urlencoded"
+        )
+        || sub.ends_with("+json")
+        || sub.ends_with("+xml")
+}
+
+fn method(method: HttpMethod) -> Method {
+    match method {
+        HttpMethod::Get => Method::GET,
+        HttpMethod::Post => Method::POST,
+        HttpMethod::Put => Method::PUT,
+        HttpMethod::Patch => Method::PATCH,
+        HttpMethod::Delete => Method::DELETE,
+    }
+}
