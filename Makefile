@@ -44,11 +44,14 @@ chaos: ## kill, freeze, partition; one at a time
 
 test: setup check unit chaos ## everything that must pass
 
-soak: setup ## the chaos tests over and over for MINUTES (60), until one fails
-	@MINUTES=$(MINUTES) scripts/soak
+soak: setup ## MINUTES (60) of load while everything goes wrong, judged by the history
+	TIDEGATE_SOAK_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test $(LOCKED) --workspace --test chaos -- \
+		--test-threads=1 --nocapture soak $(ARGS)
 
-bench-%: setup ## one benchmark by name
-	$(CARGO) bench $(LOCKED) --workspace --bench $* -- $(ARGS)
+# By package, not by workspace: the failpoints of the test kit must not be in what is measured.
+bench-%: setup ## one benchmark by name: bench-queue (ARGS="--help" says what it takes)
+	$(CARGO) build $(LOCKED) --profile bench --package tidegate
+	$(CARGO) bench $(LOCKED) --package tidegate-bench --bench $* -- $(ARGS)
 
 test-llm: setup ## a turn against a small real model on this machine
 	@scripts/test-llm

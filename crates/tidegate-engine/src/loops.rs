@@ -43,6 +43,7 @@ pub fn spawn(engine: &Engine, stop: &CancellationToken) -> JoinSet<()> {
     keep("event streams", |e, s| {
         Box::pin(crate::events::hub::run(e, s))
     });
+    keep("passes", |e, s| Box::pin(crate::claims::passes::run(e, s)));
     keep("work hints out", |e, s| {
         Box::pin(crate::claims::wake::publish(e, s))
     });

@@ -8,6 +8,8 @@ mod bulk;
 mod events;
 #[path = "why/lists.rs"]
 mod lists;
+#[path = "why/order.rs"]
+mod order;
 #[path = "why/reasons.rs"]
 mod reasons;
 #[path = "why/rig.rs"]

@@ -4,7 +4,8 @@
 //! module decides which. It sees an instance's view of the lanes, which may be half a second old: a plan never grants
 //! anything, the statement counts again and may give less.
 //!
-//! Not done here: charging what runs really cost (R3.12); callers keep [`Passes`] and charge them.
+//! Not done here: what a run costs is judged in [`crate::estimates`]; callers keep [`Passes`], charge them by estimate
+//! and settle them at the end (R3.12).
 
 use std::{
     cmp::Ordering,
@@ -16,11 +17,10 @@ use tidegate_model::{TenantId, run::QuotaBucket};
 use crate::buckets;
 
 mod passes;
+mod shortlist;
 
-pub use passes::Passes;
-
-/// What one run is charged at the claim, in cost units, until its real cost is known.
-pub const CLAIM_COST: u64 = 1_000;
+pub use passes::{PassChange, Passes};
+pub use shortlist::{GroupHead, shortlist};
 
 /// How finely a pass resolves weights: a cost unit of a tenant with weight 1 is this much pass.
 const PASS_PER_COST: u64 = 1_024;
@@ -54,6 +54,8 @@ pub struct LaneView {
     pub queued_hint: i64,
     /// What the tenant has been charged, see [`charge`].
     pub pass: u64,
+    /// What one run of it is charged until its real cost is known, in cost units.
+    pub cost: u64,
 }
 
 /// What to ask of one lane.
@@ -69,8 +71,13 @@ pub struct Ask {
 
 /// A pass after `cost` units were charged to a tenant of this weight. A pass only grows, and never overflows.
 pub fn charge(pass: u64, cost: u64, weight: u32) -> u64 {
+    pass.saturating_add(pass_of(cost, weight))
+}
+
+/// How much pass a cost is for a tenant of this weight.
+fn pass_of(cost: u64, weight: u32) -> u64 {
     let step = cost.saturating_mul(PASS_PER_COST) / u64::from(weight.max(1));
-    pass.saturating_add(step.max(u64::from(cost > 0)))
+    step.max(u64::from(cost > 0))
 }
 
 /// Shares `want` runs among the lanes, at most `want_background` of them of bucket background.
@@ -338,7 +345,7 @@ impl<'a> Plan<'a> {
         group.running += 1;
         group.room -= 1;
         let pass = &mut self.passes[group.tenant];
-        *pass = charge(*pass, CLAIM_COST, group.weight);
+        *pass = charge(*pass, self.lanes[turn.lane].cost, group.weight);
         let ask = *self.ask_of_lane.entry(turn.lane).or_insert_with(|| {
             self.asks.push(Ask {
                 lane: turn.lane,

@@ -9,6 +9,7 @@
 pub mod buckets;
 pub mod egress;
 pub mod eligibility;
+pub mod estimates;
 pub mod fairness;
 pub mod limiter;
 pub mod reasons;

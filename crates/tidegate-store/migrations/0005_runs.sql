@@ -126,6 +126,8 @@ CREATE TABLE run_leases (
     lease_until       timestamptz NOT NULL,
     -- The deadline or the end of the execution budget, whichever is first.
     must_end_at       timestamptz,
+    -- R3.12: what its tenant was charged by estimate, settled when it ends.
+    charged           bigint      NOT NULL DEFAULT 0 CHECK (charged >= 0),
     -- R3.10: a mark, not an event; obeyed at the next renewal, fenced off after the grace.
     stop_reason       text        CHECK (stop_reason IN ('cancel', 'deadline', 'budget', 'parent_ended')),
     stop_requested_at timestamptz,

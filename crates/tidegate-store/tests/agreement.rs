@@ -19,9 +19,9 @@ use state::{Lane, Run, State, TENANTS};
 use tidegate_model::{RunId, TenantId, run::QuotaBucket};
 use tidegate_policy::{
     buckets::{self, Tier},
-    fairness,
+    fairness::{self, LaneView},
 };
-use tidegate_store::attempts::open::LaneAsk;
+use tidegate_store::attempts::open::{LaneAsk, Place};
 
 const STATES: u32 = 10_000;
 /// States that are written together.
@@ -147,9 +147,10 @@ async fn planned_asks(
     let rows = world
         .store
         .fleet()
-        .lane_views(&state.scope, None, upcoming)
+        .lane_views(&state.scope, None, 1_000, upcoming)
         .await
-        .unwrap_or_else(|error| panic!("{error:?}: {what}"));
+        .unwrap_or_else(|error| panic!("{error:?}: {what}"))
+        .lanes;
     let lanes: Vec<&Lane> = state
         .lanes
         .iter()
@@ -174,7 +175,26 @@ async fn planned_asks(
         let created: Vec<_> = lane.runs.iter().skip(1).map(|run| run.created_ms).collect();
         let weight = state.weight(&row.tenant);
         let pass = state.pass(&row.tenant);
-        let view = row.into_view(tier, weight, pass);
+        let view = LaneView {
+            bucket: row.bucket,
+            tenant: row.tenant.clone(),
+            class: row.class,
+            weight,
+            running: row.running,
+            cap: tier.cap(row.bucket),
+            head_rank: row.head_rank,
+            head_urgency: row.head_urgency,
+            head_position: row.head_position,
+            head_created_ms: row.head_created_at.timestamp_millis(),
+            next_created_ms: row
+                .next_created_at
+                .iter()
+                .map(|at| at.timestamp_millis())
+                .collect(),
+            queued_hint: row.queued.unwrap_or(i64::MAX),
+            pass,
+            cost: 1_000,
+        };
         assert_eq!(view.head_created_ms, head.created_ms, "{what}");
         if !fairness_on {
             assert_eq!(view.next_created_ms, created, "{what}");
@@ -193,6 +213,13 @@ async fn planned_asks(
                 class: view.class,
                 take: i32::try_from(ask.take).expect("take"),
                 cap: ask.cap.map(|cap| i32::try_from(cap).expect("cap")),
+                cost: 1_000,
+                // The head that was read: the statement starts there.
+                from: Place {
+                    rank: view.head_rank,
+                    urgency: view.head_urgency,
+                    position: view.head_position,
+                },
             };
             let taken = foretold(state, &ask).len();
             assert_eq!(
@@ -234,6 +261,8 @@ fn wild_asks(state: &State, rng: &mut SmallRng) -> Vec<LaneAsk> {
             class,
             take: rng.random_range(0..6),
             cap,
+            cost: 1_000,
+            from: Place::FIRST,
         });
     }
     asks

@@ -6,7 +6,11 @@ mod rig;
 
 use rig::{World, tenant};
 use sqlx::postgres::PgPoolOptions;
-use tidegate_model::run::{QuotaBucket, RunKind};
+use tidegate_model::{
+    TenantId,
+    run::{QuotaBucket, RunKind},
+};
+use tidegate_policy::fairness::PassChange;
 use tidegate_store::Store;
 
 /// Rows of `run_queue` that the session's statements have touched so far.
@@ -82,9 +86,10 @@ async fn lane_views_do_not_walk_the_backlog() {
         let before = touched(&store).await;
         let views = store
             .fleet()
-            .lane_views("main", None, 0)
+            .lane_views("main", None, 500, 0)
             .await
-            .expect("views");
+            .expect("views")
+            .lanes;
         let after = touched(&store).await;
         let lanes = usize::try_from(LANES).expect("lanes");
         assert_eq!(views.len(), lanes);
@@ -120,29 +125,83 @@ async fn views_follow_claims() {
     for _ in 0..3 {
         world.submit(&acme, RunKind::BusinessTask).await;
     }
-    let views = fleet.lane_views("main", None, 10).await.expect("views");
+    let look = async |upcoming| {
+        let chunk = fleet
+            .lane_views("main", None, 500, upcoming)
+            .await
+            .expect("views");
+        assert_eq!(chunk.next, None);
+        chunk.lanes
+    };
+    let views = look(10).await;
     assert_eq!(views.len(), 1);
     assert_eq!((views[0].queued, views[0].running), (Some(3), 0));
     assert_eq!(views[0].next_created_at.len(), 2);
     world
         .claim(&acme, QuotaBucket::Uncounted, 2, None, 30_000)
         .await;
-    let views = fleet.lane_views("main", None, 0).await.expect("views");
+    let views = look(0).await;
     assert_eq!((views[0].queued, views[0].running), (Some(1), 2));
-    let other = ["other".parse().expect("capability")];
-    let none = fleet
-        .lane_views("main", Some(&other), 0)
-        .await
-        .expect("views");
-    assert!(none.is_empty(), "another pool's lanes");
     world
         .claim(&acme, QuotaBucket::Uncounted, 2, None, 30_000)
         .await;
-    assert!(
-        fleet
-            .lane_views("main", None, 0)
+    assert!(look(0).await.is_empty());
+}
+
+/// R3.8: the lanes are read in chunks; together these are all lanes, each once, and a suspended tenant's are left out
+/// without ending the walk.
+#[tokio::test]
+async fn chunks_make_the_whole() {
+    let world = World::new(&[]).await;
+    fill(&world, 7, 2).await;
+    sqlx::query("UPDATE tenants SET state = 'suspended' WHERE tenant IN ('t3', 't4')")
+        .execute(world.db.pool())
+        .await
+        .expect("suspend");
+    let fleet = world.store.fleet();
+    let (mut after, mut seen, mut rounds) = (None, Vec::new(), 0);
+    loop {
+        let chunk = fleet
+            .lane_views("main", after.as_ref(), 2, 0)
             .await
-            .expect("views")
-            .is_empty()
+            .expect("views");
+        seen.extend(chunk.lanes.iter().map(|lane| lane.tenant.to_string()));
+        rounds += 1;
+        after = chunk.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ["t1", "t2", "t5", "t6", "t7"]);
+    assert_eq!(rounds, 4);
+}
+
+/// R3.12: charges of several instances add up, a pass below the floor starts at the floor, and the floor never falls.
+#[tokio::test]
+async fn stored_passes_add_up() {
+    let (acme, globex) = (tenant("acme"), tenant("globex"));
+    let world = World::new(&["acme", "globex"]).await;
+    let fleet = world.store.fleet();
+    let change = |tenant: &TenantId, change| PassChange {
+        tenant: tenant.clone(),
+        change,
+    };
+    let add = async |floor, changes: &[PassChange]| {
+        fleet.add_passes("main", floor, changes).await.expect("add")
+    };
+    let first = add(10, &[change(&acme, 5), change(&globex, 7)]).await;
+    assert_eq!(first.floor, 10);
+    assert_eq!(first.passes, [(acme.clone(), 15), (globex.clone(), 17)]);
+    let second = add(3, &[change(&acme, -2)]).await;
+    assert_eq!(
+        (second.floor, second.passes),
+        (10, vec![(acme.clone(), 13)])
     );
+    // Away for long, and back.
+    let third = add(100, &[change(&globex, 1)]).await;
+    assert_eq!(third.passes, [(globex.clone(), 101)]);
+    // No sum overflows, and none falls below zero.
+    let much = add(0, &[change(&acme, i64::MAX), change(&globex, i64::MIN)]).await;
+    let largest = u64::try_from(i64::MAX).expect("positive");
+    assert_eq!(much.passes, [(acme, largest), (globex, 0)]);
 }

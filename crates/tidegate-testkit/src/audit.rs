@@ -24,7 +24,7 @@ const NEVER: &[(&str, &str)] = &[
     (
         "an event after the end",
         "SELECT count(*) FROM run_ends e JOIN run_events v USING (tenant, run_id)
-         WHERE v.seq = (SELECT max(seq) FROM run_events m WHERE m.run_id = e.run_id) AND v.kind <> 'run.ended'",
+         WHERE v.seq = (SELECT max(seq) FROM run_events m WHERE m.tenant = e.tenant AND m.run_id = e.run_id) AND v.kind <> 'run.ended'",
     ),
     (
         "two attempts of one run at the same time",

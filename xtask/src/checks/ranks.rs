@@ -118,6 +118,12 @@ const RULES: &[Rule] = &[
         why: "it never ships",
     },
     Rule {
+        name: "tidegate-bench",
+        rank: DEV_ONLY,
+        never: &[&["tidegate-testkit"]],
+        why: "failpoints must not be in what is measured",
+    },
+    Rule {
         name: "xtask",
         rank: DEV_ONLY,
         never: &[HTTP_SERVERS],

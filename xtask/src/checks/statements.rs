@@ -41,6 +41,7 @@ const SPEAK_SQL: &[&str] = &[
     STORE,
     "crates/tidegate-embedded/",
     "crates/tidegate-testkit/",
+    "crates/tidegate-bench/",
     "xtask/",
 ];
 

@@ -1,57 +1,60 @@
 //! What an instance knows of the lanes, and how claims that wait are woken.
 //!
-//! The view is a hint: it may be `view_age_ms` old, and the claim statement counts again. A wake-up that is lost costs one
+//! The book is a hint: it may be `view_age_ms` old, and the claim statement counts again. A wake-up that is lost costs one
 //! poll.
 
+mod book;
+pub mod passes;
 pub mod pools;
-pub mod view;
+mod view;
 pub mod wake;
 
 use std::{
     collections::HashMap,
-    time::{Duration, Instant},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
-use tidegate_model::{Capability, PoolId};
-use tidegate_policy::fairness::Passes;
-use tidegate_store::lanes::views::LaneRow;
+use tidegate_model::{PoolId, TenantId};
+use tidegate_policy::buckets;
 use tokio::sync::{Mutex, Notify};
+
+pub use book::LaneHint;
+pub(crate) use book::{Book, Share, Want};
 
 use crate::trouble::Trouble;
 
-/// Claims of this instance: one view of lanes per set of capabilities, one wake-up for all.
+/// Claims of this instance: what it knows of the lanes, one wake-up for all.
 #[derive(Debug)]
 pub struct Claims {
     view_age: Duration,
-    views: Mutex<HashMap<Vec<Capability>, View>>,
-    /// What this instance has charged each tenant with work, for each view.
-    passes: parking_lot::Mutex<HashMap<Vec<Capability>, Passes>>,
+    pub(crate) book: parking_lot::Mutex<Book>,
+    reader: Mutex<view::Reader>,
+    /// Whether the lanes have been read once.
+    complete: AtomicBool,
+    /// Whether something has changed that nobody said precisely.
+    stale: AtomicBool,
     pub(crate) pools: Mutex<pools::PoolsView>,
     woken: Notify,
     hints: Notify,
+    outbox: parking_lot::Mutex<wake::Outbox>,
     waiting: parking_lot::Mutex<HashMap<PoolId, u32>>,
     /// Of claims in background lanes, beside foreground ones that got through.
     pub(crate) background: parking_lot::Mutex<Trouble>,
-}
-
-#[derive(Debug)]
-struct View {
-    read_at: Instant,
-    /// How long the read took: the next one is not sooner than a few times this.
-    took: Duration,
-    stale: bool,
-    lanes: Vec<LaneRow>,
 }
 
 impl Claims {
     pub(crate) fn new(view_age: Duration) -> Self {
         Self {
             view_age,
-            views: Mutex::default(),
-            passes: parking_lot::Mutex::default(),
+            book: parking_lot::Mutex::default(),
+            reader: Mutex::default(),
+            complete: AtomicBool::new(false),
+            stale: AtomicBool::new(false),
             pools: Mutex::default(),
             woken: Notify::new(),
             hints: Notify::new(),
+            outbox: parking_lot::Mutex::default(),
             waiting: parking_lot::Mutex::default(),
             background: parking_lot::Mutex::new(Trouble::new("claiming in background lanes")),
         }
@@ -61,16 +64,24 @@ impl Claims {
     pub fn waiting(&self) -> HashMap<PoolId, u32> {
         self.waiting.lock().clone()
     }
-}
 
-impl Claims {
-    /// The passes that belong to a view.
-    pub(crate) fn with_passes<T>(
-        &self,
-        capabilities: &[Capability],
-        work: impl FnOnce(&mut Passes) -> T,
-    ) -> T {
-        let mut passes = self.passes.lock();
-        work(passes.entry(capabilities.to_vec()).or_default())
+    /// The caps and the weight of a tenant.
+    pub(crate) fn share(&self, _tenant: &TenantId) -> Share {
+        Share {
+            tier: buckets::STANDARD,
+            weight: 1,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Acquire)
+    }
+
+    fn set_complete(&self) {
+        self.complete.store(true, Ordering::Release);
+    }
+
+    fn take_stale(&self) -> bool {
+        self.stale.swap(false, Ordering::AcqRel)
     }
 }

@@ -1,15 +1,23 @@
 //! Wake-ups: at once inside this instance, debounced and outside every hot transaction to the others.
 
-use std::time::Duration;
+use std::{collections::HashMap, fmt::Write as _, sync::atomic::Ordering, time::Duration};
 
-use tidegate_model::PoolId;
+use tidegate_model::{Capability, PoolId, TenantId, run::QuotaBucket};
+use tidegate_store::{
+    attempts::{bucket_number, bucket_of},
+    lanes::LaneKey,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::Claims;
+use super::{Claims, LaneHint};
 use crate::Engine;
 
-/// The channel of the hints. They carry nothing: a claim looks for itself.
+/// The channel of the hints. They carry the instance that hints, and ids and counts: nothing that grants anything.
 const CHANNEL: &str = "tidegate_work";
+/// The most lines of one hint; more of them say "anything".
+const LINES_MAX: usize = 200;
+/// The most bytes of one hint's lines; PostgreSQL takes less than 8,000 in all.
+const PAYLOAD_MAX: usize = 7_500;
 /// Hints of one instance are at least this far apart.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// How long to wait before listening again after the connection broke.
@@ -57,12 +65,132 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// What is to be hinted to the other instances.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    queued: HashMap<LaneKey, Capability>,
+    freed: HashMap<(QuotaBucket, TenantId), i64>,
+    /// Something that cannot be said precisely, or too much of it.
+    all: bool,
+}
+
+impl Outbox {
+    fn add(&mut self, queued: &[LaneHint], freed: &[(QuotaBucket, TenantId)]) {
+        if self.queued.len() + self.freed.len() > LINES_MAX {
+            self.all = true;
+        }
+        if self.all {
+            return;
+        }
+        for hint in queued {
+            self.queued
+                .insert(hint.lane.clone(), hint.capability.clone());
+        }
+        for (bucket, tenant) in freed {
+            *self.freed.entry((*bucket, tenant.clone())).or_default() += 1;
+        }
+    }
+
+    /// The payload of one notification: ids and counts, a line each.
+    fn take(&mut self) -> String {
+        let Self { queued, freed, all } = std::mem::take(self);
+        let mut lines = String::new();
+        for (lane, capability) in queued {
+            let bucket = bucket_number(lane.bucket);
+            let _infallible = writeln!(
+                lines,
+                "q {bucket} {} {} {capability}",
+                lane.tenant, lane.class
+            );
+        }
+        for ((bucket, tenant), leases) in freed {
+            let _infallible = writeln!(lines, "f {} {tenant} {leases}", bucket_number(bucket));
+        }
+        if all || lines.len() > PAYLOAD_MAX {
+            return String::new();
+        }
+        lines
+    }
+}
+
+/// One line of a payload.
+enum Hint {
+    Queued(LaneHint),
+    Freed(QuotaBucket, TenantId, i64),
+}
+
+fn parse(line: &str) -> Option<Hint> {
+    let mut words = line.split(' ');
+    let kind = words.next()?;
+    let bucket = bucket_of(words.next()?.parse().ok()?).ok()?;
+    let tenant = words.next()?.parse().ok()?;
+    let number = words.next()?;
+    match kind {
+        "q" => Some(Hint::Queued(LaneHint {
+            lane: LaneKey {
+                bucket,
+                tenant,
+                class: number.parse().ok()?,
+            },
+            capability: words.next()?.parse().ok()?,
+            place: None,
+            created_ms: crate::clock::now().timestamp_millis(),
+        })),
+        "f" => Some(Hint::Freed(bucket, tenant, number.parse().ok()?)),
+        _ => None,
+    }
+}
+
+impl Claims {
+    /// Reports a change that cannot be said precisely: all lanes are read again.
+    fn mark_stale(&self) {
+        self.stale.store(true, Ordering::Release);
+    }
+
+    /// Takes over a payload; an empty one, and one that this release cannot read, say that anything may have changed.
+    fn hear(&self, payload: &str) {
+        let hints: Option<Vec<Hint>> = payload.lines().map(parse).collect();
+        match hints {
+            Some(hints) if !hints.is_empty() => {
+                let mut book = self.book.lock();
+                for hint in hints {
+                    match hint {
+                        Hint::Queued(hint) => book.queued(&hint),
+                        Hint::Freed(bucket, tenant, leases) => book.freed(bucket, &tenant, leases),
+                    }
+                }
+            }
+            _ => self.mark_stale(),
+        }
+    }
+}
+
 impl Engine {
-    /// Says that something may have become runnable: wakes this instance's claims and hints to the others.
-    pub(crate) async fn work_changed(&self) {
-        self.claims().mark_stale().await;
-        self.claims().wake();
-        self.claims().hints.notify_one();
+    /// Says that something may have become runnable, without saying what: wakes this instance's claims and hints to the
+    /// others.
+    pub(crate) fn work_changed(&self) {
+        let claims = self.claims();
+        claims.mark_stale();
+        claims.outbox.lock().all = true;
+        claims.wake();
+        claims.hints.notify_one();
+    }
+
+    /// Says which lanes have got work, and of which tenants leases have ended.
+    pub(crate) fn work_moved(&self, queued: &[LaneHint], freed: &[(QuotaBucket, TenantId)]) {
+        let claims = self.claims();
+        {
+            let mut book = claims.book.lock();
+            for (bucket, tenant) in freed {
+                book.freed(*bucket, tenant, 1);
+            }
+            for hint in queued {
+                book.queued(hint);
+            }
+        }
+        claims.outbox.lock().add(queued, freed);
+        claims.wake();
+        claims.hints.notify_one();
     }
 }
 
@@ -73,7 +201,9 @@ pub async fn publish(engine: Engine, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = engine.claims().hints.notified() => {}
         }
-        if engine.store().notify(CHANNEL, "").await.is_err() {
+        let lines = engine.claims().outbox.lock().take();
+        let payload = format!("{}\n{lines}", engine.instance());
+        if engine.store().notify(CHANNEL, &payload).await.is_err() {
             metrics::counter!("tidegate_hints_failed_total").increment(1);
         }
         tokio::select! {
@@ -102,9 +232,17 @@ pub async fn listen(engine: Engine, stop: CancellationToken) {
 
 async fn hear(engine: &Engine) -> Result<(), tidegate_store::Error> {
     let mut hints = engine.store().listen(&[CHANNEL]).await?;
+    // What was hinted at while nobody listened is lost.
+    engine.claims().mark_stale();
+    engine.claims().wake();
     loop {
-        hints.next().await?;
-        engine.claims().mark_stale().await;
+        let heard = hints.next().await?;
+        let (from, lines) = heard.payload.split_once('\n').unwrap_or(("", ""));
+        if from == engine.instance().to_string() {
+            // What this instance does itself it knows already.
+            continue;
+        }
+        engine.claims().hear(lines);
         engine.claims().wake();
     }
 }

@@ -138,7 +138,7 @@ async fn end_unroutable(engine: &Engine) -> Result<usize, Error> {
     }
     if !ended.is_empty() {
         // The next turns of their conversations may have come up.
-        engine.work_changed().await;
+        engine.work_changed();
     }
     Ok(ended.len())
 }

@@ -84,7 +84,7 @@ pub async fn sweep(engine: &Engine) -> Result<Swept, Error> {
         engine.events().nudge(tenant, *run);
     }
     if swept.woken > 0 || swept.expired > 0 {
-        engine.work_changed().await;
+        engine.work_changed();
     }
     Ok(swept)
 }

@@ -10,10 +10,14 @@ use tidegate_model::{
     limits,
     run::{RunKind, RunState, ServiceClass},
 };
-use tidegate_store::runs::{NewRun, Place, Submission, Submitted, Turn};
+use tidegate_store::{
+    lanes::LaneKey,
+    runs::{NewRun, Place, Submission, Submitted, Turn},
+};
 
 use crate::{
     Engine, Error, Principal, checks,
+    claims::LaneHint,
     combine::{Answers, all_or_each, count},
 };
 
@@ -103,6 +107,16 @@ pub(crate) async fn accept(
         queue_max_age_ms: engine.queue_max_age_ms(),
     };
     let view = queued_view(tenant, &run);
+    let hint = LaneHint {
+        lane: LaneKey {
+            bucket: view.quota_bucket,
+            tenant: tenant.clone(),
+            class: run.class,
+        },
+        capability: run.capability.clone(),
+        place: Some((1, -run.priority)),
+        created_ms: 0,
+    };
     let submitted = if run.turn.is_some() {
         engine.store().tenant(tenant).submit_run(run).await?
     } else {
@@ -117,10 +131,11 @@ pub(crate) async fn accept(
     };
     if let Submitted::Accepted {
         place: Place::Queued,
-        ..
+        created_at,
     } = submitted
     {
-        engine.work_changed().await;
+        let created_ms = created_at.timestamp_millis();
+        engine.work_moved(&[LaneHint { created_ms, ..hint }], &[]);
     }
     answer(view, submitted)
 }

@@ -62,7 +62,7 @@ pub async fn requeue_all(
         changed += reopened.len() as u64;
     }
     if changed > 0 {
-        engine.work_changed().await;
+        engine.work_changed();
     }
     Ok(BulkOutcome {
         changed,

@@ -56,7 +56,7 @@ pub(crate) async fn cancel_some(
     };
     if !ended.is_empty() {
         // The next turns of their conversations may have come up.
-        engine.work_changed().await;
+        engine.work_changed();
     }
     Ok(Cancelled {
         ended: ended.len() as u64,

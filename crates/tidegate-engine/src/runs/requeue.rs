@@ -30,7 +30,7 @@ pub async fn requeue(engine: &Engine, principal: &Principal, run: RunId) -> Resu
             },
         ));
     }
-    engine.work_changed().await;
+    engine.work_changed();
     super::get::get(engine, principal, run).await
 }
 

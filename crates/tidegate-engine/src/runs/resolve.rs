@@ -34,7 +34,7 @@ pub async fn resolve(
     {
         Resolved::Done => {
             engine.events().nudge(tenant.tenant(), run);
-            engine.work_changed().await;
+            engine.work_changed();
         }
         Resolved::Left(_) => engine.events().nudge(tenant.tenant(), run),
         Resolved::NotInReview => {

@@ -8,16 +8,15 @@ use tidegate_model::{
     limits,
     run::QuotaBucket,
 };
-use tidegate_policy::{buckets, fairness};
-use tidegate_store::{
-    attempts::{
-        LeaseKey,
-        open::{Holder, LaneAsk, OpenedLease},
-    },
-    lanes::views::LaneRow,
+use tidegate_store::attempts::{
+    LeaseKey,
+    open::{Holder, LaneAsk, OpenedLease},
 };
 
-use crate::{Engine, Error, Principal};
+use crate::{Engine, Error, Principal, claims::Want};
+
+/// How long to wait before a lane is asked again whose lock another claim holds; spread by half of it.
+const CONTENDED: Duration = Duration::from_millis(10);
 
 /// Takes runs for a worker, waiting up to `waitMs` for some. Empty where there are none, and while draining.
 pub async fn claim(
@@ -38,13 +37,19 @@ pub async fn claim(
         if engine.is_draining() {
             return Ok(ClaimAnswer { leases: Vec::new() });
         }
-        let leases = claim_now(engine, &holder, &request).await?;
+        let look = claim_now(engine, &holder, &request).await?;
         let left = until.saturating_duration_since(Instant::now());
-        if !leases.is_empty() || left.is_zero() {
-            return Ok(ClaimAnswer { leases });
+        if !look.leases.is_empty() || left.is_zero() {
+            return Ok(ClaimAnswer {
+                leases: look.leases,
+            });
         }
         // Polls are spread, so that claims that missed the same wake-up do not come back together.
-        let pause = poll.mul_f64(0.75 + 0.5 * crate::clock::jitter()).min(left);
+        let spread = poll.mul_f64(0.75 + 0.5 * crate::clock::jitter());
+        let pause = look
+            .again_in
+            .map_or(spread, |soon| spread.min(soon))
+            .min(left);
         tokio::select! {
             () = woken => {}
             () = tokio::time::sleep(pause) => {}
@@ -94,39 +99,63 @@ fn holder(engine: &Engine, principal: &Principal, request: &ClaimRequest) -> Res
     })
 }
 
+/// What one look gave.
+struct Look {
+    leases: Vec<Lease>,
+    /// When to look again although nothing says that there is more.
+    again_in: Option<Duration>,
+}
+
 async fn claim_now(
     engine: &Engine,
     holder: &Holder,
     request: &ClaimRequest,
-) -> Result<Vec<Lease>, Error> {
+) -> Result<Look, Error> {
     let capabilities: Vec<Capability> = engine.pool_capabilities(&holder.pool).await?;
-    let rows = engine.lanes(&capabilities).await?;
-    if rows.is_empty() {
-        return Ok(Vec::new());
+    let owed = engine.read_lanes().await?;
+    let claims = engine.claims();
+    let want = Want {
+        capabilities: &capabilities,
+        runs: request.max,
+        background: request
+            .max_background
+            .unwrap_or(request.max)
+            .min(request.max),
+        fair: engine.settings().run_fairness,
+    };
+    let asks = claims.book.lock().plan(want, |tenant| claims.share(tenant));
+    if asks.is_empty() {
+        return Ok(Look {
+            leases: Vec::new(),
+            again_in: owed,
+        });
     }
-    let (counted, background) = asks(engine, &capabilities, &rows, request);
+    let (background, counted): (Vec<LaneAsk>, Vec<LaneAsk>) = asks
+        .into_iter()
+        .partition(|ask| ask.bucket == QuotaBucket::Background);
     let started = Instant::now();
     let fleet = engine.store().fleet();
     let mut opened = fleet.open_foreground(holder, &counted).await?;
+    let mut again = claims
+        .book
+        .lock()
+        .took(&counted, &opened, |tenant| claims.share(tenant));
     if !background.is_empty() {
         // What the first statement opened is held already: an error here must not lose it.
         match fleet.open_background(holder, &background).await {
             Ok(more) => {
+                again |= claims
+                    .book
+                    .lock()
+                    .took(&background, &more, |tenant| claims.share(tenant));
                 opened.extend(more);
-                engine.claims().background.lock().over();
+                claims.background.lock().over();
             }
             Err(error) if opened.is_empty() => return Err(error.into()),
-            Err(error) => engine.claims().background.lock().met(&error.into()),
+            Err(error) => claims.background.lock().met(&error.into()),
         }
     }
     metrics::histogram!("tidegate_claim_seconds").record(started.elapsed().as_secs_f64());
-    // Whatever was found, the view is out of date: heads are gone, or others were faster.
-    engine.claims().mark_stale().await;
-    engine.claims().with_passes(&capabilities, |passes| {
-        for lease in &opened {
-            passes.charge(&lease.tenant, fairness::CLAIM_COST, 1);
-        }
-    });
     let mut leases = Vec::with_capacity(opened.len());
     for lease in opened {
         metrics::histogram!("tidegate_queue_wait_seconds", "service_class" => lease.service_class.as_str())
@@ -142,46 +171,14 @@ async fn claim_now(
             .await;
         leases.push(to_lease(lease, holder.lease_ms));
     }
-    Ok(leases)
-}
-
-/// The plan as the two statements take it: foreground and uncounted, background.
-fn asks(
-    engine: &Engine,
-    capabilities: &[Capability],
-    rows: &[LaneRow],
-    request: &ClaimRequest,
-) -> (Vec<LaneAsk>, Vec<LaneAsk>) {
-    let views: Vec<fairness::LaneView> = engine.claims().with_passes(capabilities, |passes| {
-        rows.iter()
-            .map(|row| {
-                let pass = passes.of(&row.tenant);
-                row.clone().into_view(buckets::STANDARD, 1, pass)
-            })
-            .collect()
-    });
-    let want_background = request
-        .max_background
-        .unwrap_or(request.max)
-        .min(request.max);
-    let plan = fairness::plan(
-        &views,
-        request.max,
-        want_background,
-        engine.settings().run_fairness,
-    );
-    plan.into_iter()
-        .filter_map(|ask| {
-            let view = views.get(ask.lane)?;
-            Some(LaneAsk {
-                bucket: view.bucket,
-                tenant: view.tenant.clone(),
-                class: view.class,
-                take: i32::try_from(ask.take).unwrap_or(i32::MAX),
-                cap: ask.cap.map(|cap| i32::try_from(cap).unwrap_or(i32::MAX)),
-            })
-        })
-        .partition(|ask| ask.bucket != QuotaBucket::Background)
+    Ok(Look {
+        leases,
+        again_in: if again {
+            Some(CONTENDED.mul_f64(0.5 + crate::clock::jitter()))
+        } else {
+            owed
+        },
+    })
 }
 
 fn to_lease(opened: OpenedLease, lease_ms: i64) -> Lease {

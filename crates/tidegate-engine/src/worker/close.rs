@@ -4,16 +4,21 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
 use tidegate_model::{
-    Code, Fence, RunId,
+    Code, Fence, RunId, TenantId,
     api::{AttemptAnswer, CompleteRun, FailRun, LeaseRef, MessageRole, ReleaseRun},
     limits,
+    run::QuotaBucket,
 };
-use tidegate_policy::retry::{Disposition, Report, after_attempt};
+use tidegate_policy::{
+    estimates,
+    retry::{Disposition, Report, after_attempt},
+};
 use tidegate_store::attempts::close::{CloseReport, Closed, Closer, Decide};
 
 use super::held::lease_lost;
 use crate::{
     Engine, Error, Principal,
+    claims::LaneHint,
     combine::{Answers, all_or_each, count},
     runs::accept::refuse_nul,
 };
@@ -227,6 +232,9 @@ pub(crate) async fn close_all(
         .fleet()
         .close_attempts(reports, closer, decide, engine.queue_max_age_ms())
         .await?;
+    if outcomes.is_empty() {
+        return Ok(outcomes);
+    }
     for run in &outcomes {
         engine.lease_keys().invalidate(&run.key.run_id).await;
         engine.events().nudge(&run.key.tenant, run.key.run_id);
@@ -241,9 +249,46 @@ pub(crate) async fn close_all(
             );
         }
     }
-    if !outcomes.is_empty() {
-        // A slot of the tenant is free, or the run stands in the queue again.
-        engine.work_changed().await;
-    }
+    settle(engine, &outcomes);
+    let freed: Vec<(QuotaBucket, TenantId)> = outcomes
+        .iter()
+        .map(|run| (run.key.bucket, run.key.tenant.clone()))
+        .collect();
+    let queued: Vec<LaneHint> = outcomes.iter().flat_map(queued_by).collect();
+    engine.work_moved(&queued, &freed);
     Ok(outcomes)
+}
+
+/// Settles what the claims charged by estimate (R3.12).
+fn settle(engine: &Engine, outcomes: &[Closed]) {
+    let claims = engine.claims();
+    let mut book = claims.book.lock();
+    for run in outcomes {
+        let cost = estimates::cost(run.attempt_ms, run.tokens);
+        let weight = claims.share(&run.key.tenant).weight;
+        book.settle(&run.key.tenant, &run.capability, run.charged, cost, weight);
+    }
+}
+
+/// What the end of an attempt has put into the queue: the run itself, or the next turn of its conversation.
+fn queued_by(run: &Closed) -> Vec<LaneHint> {
+    let created_ms = crate::clock::now().timestamp_millis();
+    let mut hints = Vec::new();
+    if matches!(run.verdict.next, Disposition::QueueAtHead) {
+        hints.push(LaneHint {
+            lane: run.lane.clone(),
+            capability: run.capability.clone(),
+            place: None,
+            created_ms,
+        });
+    }
+    if let Some(turn) = &run.next_turn {
+        hints.push(LaneHint {
+            lane: turn.lane.clone(),
+            capability: turn.capability.clone(),
+            place: None,
+            created_ms,
+        });
+    }
+    hints
 }

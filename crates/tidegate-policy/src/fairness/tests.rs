@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use tidegate_model::run::QuotaBucket::{Background, Foreground, Uncounted};
 
 use super::*;
+use crate::estimates::FIRST_COST;
 
 fn lane(bucket: QuotaBucket, tenant: &str, class: i32) -> LaneView {
     LaneView {
@@ -22,6 +23,7 @@ fn lane(bucket: QuotaBucket, tenant: &str, class: i32) -> LaneView {
         next_created_ms: Vec::new(),
         queued_hint: i64::MAX,
         pass: 0,
+        cost: FIRST_COST,
     }
 }
 
@@ -250,6 +252,22 @@ proptest! {
         prop_assert_eq!(asks, plain(&lanes, want, background));
     }
 
+    /// R3.8: planning on the shortlist gives what planning on all lanes gives.
+    #[test]
+    fn the_shortlist_holds_all_that_a_plan_reaches(
+        lanes in lanes(), want in 0_u32..12, background in 0_u32..5, fair: bool,
+    ) {
+        let (groups, members) = groups(&lanes, fair);
+        let mut kept: Vec<usize> = shortlist(&groups, want, fair)
+            .into_iter()
+            .flat_map(|group| members[group].clone())
+            .collect();
+        kept.sort_unstable();
+        let few: Vec<LaneView> = kept.iter().map(|index| lanes[*index].clone()).collect();
+        let by_few = plan(&few, want, background, fair);
+        prop_assert_eq!(takes(&few, &by_few), takes(&lanes, &plan(&lanes, want, background, fair)));
+    }
+
     /// R3.8: a tenant with nothing running is passed over at most once by each other tenant.
     #[test]
     fn an_idle_tenant_is_passed_over_at_most_once_by_each_other(rivals in 1_usize..12, want in 1_u32..40) {
@@ -263,6 +281,48 @@ proptest! {
         let asked = asks.iter().any(|ask| ask.lane == rivals);
         prop_assert_eq!(asked, want as usize > rivals);
     }
+}
+
+/// The lanes by tenant and bucket, each group by its first run.
+fn groups(lanes: &[LaneView], fair: bool) -> (Vec<GroupHead>, Vec<Vec<usize>>) {
+    let mut members: Vec<Vec<usize>> = Vec::new();
+    for (index, lane) in lanes.iter().enumerate() {
+        let same = |group: &&mut Vec<usize>| {
+            let other = &lanes[group[0]];
+            other.bucket == lane.bucket && other.tenant == lane.tenant
+        };
+        match members.iter_mut().find(same) {
+            Some(group) => group.push(index),
+            None => members.push(vec![index]),
+        }
+    }
+    let heads = members.iter().map(|group| {
+        let with_work = group.iter().filter(|index| lanes[**index].queued_hint > 0);
+        let first = with_work.min_by_key(|index| {
+            let lane = &lanes[**index];
+            (
+                lane.head_rank,
+                lane.head_urgency,
+                lane.head_position,
+                **index,
+            )
+        });
+        let lane = &lanes[*first.unwrap_or(&group[0])];
+        GroupHead {
+            bucket: lane.bucket,
+            running: lane.running,
+            cap: if first.is_some() {
+                buckets::effective_cap(lane.bucket, lane.cap, fair)
+            } else {
+                Some(0)
+            },
+            weight: lane.weight,
+            pass: lane.pass,
+            created_ms: lane.head_created_ms,
+            position: lane.head_position,
+        }
+    });
+    (heads.collect(), members)
 }
 
 /// The order of R3.3 written as plainly as it reads: quadratic, and only for comparison.
@@ -300,7 +360,7 @@ fn plain(lanes: &[LaneView], want: u32, want_background: u32) -> Vec<Ask> {
             if first_of_tenant && free && left && allowed {
                 let charges = sum(&given, &|l| l.tenant == lane.tenant);
                 let pass =
-                    (0..charges).fold(lane.pass, |pass, _| charge(pass, CLAIM_COST, lane.weight));
+                    (0..charges).fold(lane.pass, |pass, _| charge(pass, lane.cost, lane.weight));
                 heads.push((index, running, pass));
             }
         }

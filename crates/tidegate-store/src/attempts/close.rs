@@ -2,10 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{
-    RunId,
+    Capability, RunId,
     api::MessageRole,
     event::EventKind,
     run::{ParkReason, RunState},
@@ -17,9 +18,9 @@ use super::{
     HeldLease, LeaseKey, bucket_number,
     effects::unknown_effects,
     locked::{Locked, lock_leases},
-    turns::{EndedTurn, end_turns, lock_conversations},
+    turns::{EndedTurn, QueuedTurn, end_turns, lock_conversations},
 };
-use crate::{Error, Fleet};
+use crate::{Error, Fleet, lanes::LaneKey};
 
 /// What is said about one attempt when it is closed.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +73,18 @@ pub struct Closed {
     pub verdict: Verdict,
     /// From the stop mark to this release, in milliseconds.
     pub stop_to_release_ms: Option<i64>,
+    /// The lane that it stands in where it is queued again.
+    pub lane: LaneKey,
+    /// What it asks for.
+    pub capability: Capability,
+    /// What the tenant was charged by estimate (R3.12).
+    pub charged: u64,
+    /// Time under this lease, in milliseconds.
+    pub attempt_ms: i64,
+    /// Tokens that this attempt used.
+    pub tokens: i64,
+    /// The next turn of its conversation, where its end let one into the queue.
+    pub next_turn: Option<QueuedTurn>,
 }
 
 impl Closed {
@@ -168,14 +181,27 @@ async fn close(
             });
         }
         outcomes.push(Closed {
+            lane: LaneKey {
+                bucket: lease.lease.key.bucket,
+                tenant: lease.lease.key.tenant.clone(),
+                class: lease.class,
+            },
             key: lease.lease.key,
             verdict,
             stop_to_release_ms: lease.stop_to_release_ms,
+            capability: lease.capability,
+            charged: u64::try_from(lease.charged).unwrap_or(0),
+            attempt_ms: lease.attempt_ms,
+            tokens,
+            next_turn: None,
         });
     }
     fail::fail_point!("close_before_write", |_| Err(Error::injected()));
     batch.write(tx, queue_max_age_ms).await?;
-    end_turns(tx, &turns, queue_max_age_ms).await?;
+    let mut next_turns = end_turns(tx, &turns, queue_max_age_ms).await?;
+    for outcome in &mut outcomes {
+        outcome.next_turn = next_turns.remove(&outcome.key.run_id.as_uuid());
+    }
     fail::fail_point!("close_before_commit", |_| Err(Error::injected()));
     Ok(outcomes)
 }
@@ -183,6 +209,8 @@ async fn close(
 /// What one closing statement writes, as arrays.
 #[derive(Default)]
 struct Batch {
+    scopes: Vec<String>,
+    deadlines: Vec<Option<DateTime<Utc>>>,
     buckets: Vec<i16>,
     tenants: Vec<String>,
     runs: Vec<Uuid>,
@@ -211,6 +239,8 @@ impl Batch {
         verdict: &Verdict,
     ) {
         let key = &lease.lease.key;
+        self.scopes.push(lease.scope.clone());
+        self.deadlines.push(lease.deadline);
         self.buckets.push(bucket_number(key.bucket));
         self.tenants.push(key.tenant.as_str().to_owned());
         self.runs.push(key.run_id.as_uuid());
@@ -282,14 +312,13 @@ impl Batch {
             WITH given AS (
                 SELECT * FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[],
                     $7::bigint[], $8::text[], $9::text[], $10::bigint[], $11::integer[], $12::integer[], $13::bigint[],
-                    $14::jsonb[], $15::text[], $16::jsonb[])
+                    $14::jsonb[], $15::text[], $16::jsonb[], $18::text[], $19::timestamptz[])
                 AS g(bucket, tenant, run_id, outcome, code, detail, tokens, next, end_code, delay_ms, attempts_after,
-                    lost_after, spent_after, result, event_kind, event_body)
+                    lost_after, spent_after, result, event_kind, event_body, scope, deadline)
             ), gone AS (
-                DELETE FROM run_leases l USING given g, agent_runs a
-                WHERE a.tenant = g.tenant AND a.run_id = g.run_id
-                  AND l.scope = a.scope AND l.bucket = g.bucket AND l.tenant = g.tenant AND l.run_id = g.run_id
-                RETURNING l.*, a.deadline
+                DELETE FROM run_leases l USING given g
+                WHERE l.scope = g.scope AND l.bucket = g.bucket AND l.tenant = g.tenant AND l.run_id = g.run_id
+                RETURNING l.*, g.deadline
             ), slots AS (
                 DELETE FROM background_slots s USING gone l
                 WHERE l.bucket = 1 AND s.scope = l.scope AND s.tenant = l.tenant AND s.run_id = l.run_id
@@ -354,6 +383,8 @@ impl Batch {
             &self.event_kinds,
             &self.event_bodies,
             queue_max_age_ms,
+            &self.scopes,
+            &self.deadlines as &[Option<DateTime<Utc>>],
         )
         .fetch_one(tx)
         .await?

@@ -1,7 +1,8 @@
 //! Leases under their locks, with what the policy needs to know of their runs.
 
+use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
-use tidegate_model::{ConversationId, Fence, RunId, run::StopReason};
+use tidegate_model::{Capability, ConversationId, Fence, RunId, run::StopReason};
 use tidegate_policy::retry::AttemptFacts;
 use uuid::Uuid;
 
@@ -22,6 +23,14 @@ pub(super) struct Locked {
     /// Whether the attempt intended an effect.
     pub(super) has_effects: bool,
     pub(super) stop_to_release_ms: Option<i64>,
+    pub(super) scope: String,
+    pub(super) class: i32,
+    pub(super) capability: Capability,
+    pub(super) deadline: Option<DateTime<Utc>>,
+    /// What the tenant was charged by estimate.
+    pub(super) charged: i64,
+    /// Time under this lease.
+    pub(super) attempt_ms: i64,
 }
 
 struct Row {
@@ -44,6 +53,12 @@ struct Row {
     budget_ms: Option<i64>,
     budget_tokens: Option<i64>,
     deadline_passed: bool,
+    scope: String,
+    class: i32,
+    capability: String,
+    deadline: Option<DateTime<Utc>>,
+    charged: i64,
+    attempt_ms: i64,
     used_tokens: i64,
     has_effects: bool,
 }
@@ -72,6 +87,12 @@ impl TryFrom<Row> for Locked {
                 },
             },
             conversation: row.conversation_id,
+            scope: row.scope,
+            class: row.class,
+            capability: stored(&row.capability, "agent_runs.capability")?,
+            deadline: row.deadline,
+            charged: row.charged,
+            attempt_ms: row.attempt_ms,
             stop_to_release_ms: row.stop_to_release_ms,
             used_tokens: row.used_tokens,
             has_effects: row.has_effects,
@@ -110,9 +131,9 @@ pub(super) async fn lock_leases(
         Row,
         r#"SELECT l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation, l.fence_number,
                   l.conversation_id, l.pool, l.stop_reason, l.used_tokens, l.has_effects,
+                  l.scope, l.class, l.charged, a.capability, a.deadline,
                   -- Time under a lease: what passed since it ran out is nobody's.
-                  l.spent_tokens, l.spent_ms + greatest(0, extract(epoch FROM least(clock.now, l.lease_until)
-                      - l.started_at) * 1000)::bigint AS "spent_ms!",
+                  used.ms AS "attempt_ms!", l.spent_tokens, l.spent_ms + used.ms AS "spent_ms!",
                   (extract(epoch FROM clock.now - l.stop_requested_at) * 1000)::bigint AS stop_to_release_ms,
                   a.max_attempts, a.backoff_base_ms, a.backoff_max_ms, a.budget_ms, a.budget_tokens,
                   coalesce(a.deadline <= clock.now, false) AS "deadline_passed!"
@@ -123,6 +144,8 @@ pub(super) async fn lock_leases(
             AND l.fence_generation = k.fence_generation AND l.fence_number = k.fence_number
            CROSS JOIN cluster c
            CROSS JOIN (SELECT clock_timestamp() AS now) clock
+           CROSS JOIN LATERAL (SELECT greatest(0, extract(epoch FROM least(clock.now, l.lease_until) - l.started_at)
+                * 1000)::bigint AS ms) used
            WHERE CASE $6::text
                  WHEN 'holder' THEN l.fence_generation = c.generation AND l.lease_until > clock.now
                  WHEN 'takeover' THEN l.fence_generation <> c.generation OR l.lease_until <= clock.now

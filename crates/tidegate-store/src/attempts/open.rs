@@ -24,6 +24,30 @@ pub struct LaneAsk {
     pub take: i32,
     /// The tenant's cap in this bucket; absent where it is not capped.
     pub cap: Option<i32>,
+    /// What each run is charged until its real cost is known (R3.12).
+    pub cost: i64,
+    /// Nothing of the lane stands before this, as far as the instance knows.
+    pub from: Place,
+}
+
+/// A place in a lane: rank, urgency, position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// 0 woken or taken over, 1 others.
+    pub rank: i16,
+    /// The negated priority.
+    pub urgency: i16,
+    /// The number in the queue.
+    pub position: i64,
+}
+
+impl Place {
+    /// Before every run.
+    pub const FIRST: Self = Self {
+        rank: 0,
+        urgency: i16::MIN,
+        position: 0,
+    };
 }
 
 /// Who takes the leases.
@@ -86,6 +110,10 @@ pub struct OpenedLease {
     pub next_seq: i64,
     /// How long the run was queued, in milliseconds.
     pub queued_ms: i64,
+    /// Which of the asked lanes it came from, by index.
+    pub ask: usize,
+    /// Where it stood there.
+    pub place: Place,
 }
 
 struct Row {
@@ -110,6 +138,10 @@ struct Row {
     lease_until: DateTime<Utc>,
     next_seq: i64,
     queued_ms: i64,
+    ord: i64,
+    rank: i16,
+    urgency: i16,
+    position: i64,
 }
 
 impl TryFrom<Row> for OpenedLease {
@@ -140,6 +172,14 @@ impl TryFrom<Row> for OpenedLease {
             lease_until: row.lease_until,
             next_seq: row.next_seq,
             queued_ms: row.queued_ms,
+            ask: usize::try_from(row.ord - 1).map_err(|_| Error::Corrupt {
+                what: "the index of a lane",
+            })?,
+            place: Place {
+                rank: row.rank,
+                urgency: row.urgency,
+                position: row.position,
+            },
         })
     }
 }
@@ -152,6 +192,10 @@ struct Lanes {
     classes: Vec<i32>,
     takes: Vec<i32>,
     caps: Vec<Option<i32>>,
+    costs: Vec<i64>,
+    ranks: Vec<i16>,
+    urgencies: Vec<i16>,
+    positions: Vec<i64>,
 }
 
 impl Lanes {
@@ -163,6 +207,10 @@ impl Lanes {
             lanes.classes.push(ask.class);
             lanes.takes.push(ask.take);
             lanes.caps.push(ask.cap);
+            lanes.costs.push(ask.cost);
+            lanes.ranks.push(ask.from.rank);
+            lanes.urgencies.push(ask.from.urgency);
+            lanes.positions.push(ask.from.position);
         }
         lanes
     }
@@ -191,10 +239,10 @@ macro_rules! open_heads {
         ), leased AS (
             INSERT INTO run_leases (scope, bucket, tenant, run_id, class, urgency, attempt, fence_generation,
                 fence_number, leases_lost, spent_tokens, spent_ms, next_seq, pool, holder, incarnation, instance_id,
-                conversation_id, queued_at, started_at, lease_until, must_end_at, budget_tokens)
+                conversation_id, queued_at, started_at, lease_until, must_end_at, charged, budget_tokens)
             SELECT scope, bucket, tenant, run_id, class, urgency, attempts + 1, fence_generation,
                 fence_number + 1, leases_lost, spent_tokens, spent_ms, next_seq + 1, $2, $3, $4, $6,
-                conversation_id, queued_at, started_at, lease_until, must_end_at, budget_tokens
+                conversation_id, queued_at, started_at, lease_until, must_end_at, cost, budget_tokens
             FROM opened
         ), slotted AS (
             INSERT INTO background_slots (scope, tenant, slot, run_id)
@@ -212,7 +260,8 @@ macro_rules! open_heads {
                budget_tokens, budget_ms, spent_tokens AS "spent_tokens!", spent_ms AS "spent_ms!",
                attempts + 1 AS "attempt!", fence_generation AS "fence_generation!", fence_number + 1 AS "fence_number!",
                lease_until AS "lease_until!", next_seq + 1 AS "next_seq!",
-               (extract(epoch FROM started_at - queued_at) * 1000)::bigint AS "queued_ms!"
+               (extract(epoch FROM started_at - queued_at) * 1000)::bigint AS "queued_ms!",
+               ord AS "ord!", rank AS "rank!", urgency AS "urgency!", position AS "position!"
         FROM opened ORDER BY ord, rank, urgency, position"#,
             $($argument),+
         )
@@ -237,8 +286,9 @@ impl Fleet {
         let rows = open_heads!(
             r#"/* attempt:open */
         WITH asked AS (
-            SELECT a.* FROM unnest($7::smallint[], $8::text[], $9::integer[], $10::integer[], $11::integer[])
-                WITH ORDINALITY AS a(bucket, tenant, class, take, cap, ord)
+            SELECT a.* FROM unnest($7::smallint[], $8::text[], $9::integer[], $10::integer[], $11::integer[],
+                $12::bigint[], $13::smallint[], $14::smallint[], $15::bigint[])
+                WITH ORDINALITY AS a(bucket, tenant, class, take, cap, cost, from_rank, from_urgency, from_position, ord)
             JOIN tenants t ON t.tenant = a.tenant AND t.state = 'active'
         ), locked AS MATERIALIZED (
             SELECT a.*, CASE WHEN a.cap IS NULL THEN true ELSE
@@ -246,13 +296,15 @@ impl Fleet {
             FROM asked a
         ), room AS MATERIALIZED (
             SELECT l.*, CASE WHEN NOT l.got THEN 0 WHEN l.cap IS NULL THEN l.take ELSE greatest(0, least(l.take, l.cap - (
-                SELECT count(*) FROM run_leases r WHERE r.scope = $1 AND r.bucket = l.bucket AND r.tenant = l.tenant
-                )::integer)) END AS free
+                SELECT count(*) FROM (SELECT FROM run_leases r
+                    WHERE r.scope = $1 AND r.bucket = l.bucket AND r.tenant = l.tenant LIMIT l.cap) c)::integer)) END AS free
             FROM locked l
         ), heads AS MATERIALIZED (
-            SELECT r.ord, NULL::smallint AS slot, q.* FROM room r CROSS JOIN LATERAL (
+            SELECT r.ord, r.cost, NULL::smallint AS slot, q.* FROM room r CROSS JOIN LATERAL (
                 SELECT q.ctid AS at, q.* FROM run_queue q
                 WHERE q.scope = $1 AND q.bucket = r.bucket AND q.tenant = r.tenant AND q.class = r.class
+                  -- Rows that were claimed lately are dead, but still in the index: the scan starts behind them.
+                  AND (q.rank, q.urgency, q.position) >= (r.from_rank, r.from_urgency, r.from_position)
                   AND q.expires_at > clock_timestamp()
                 ORDER BY q.rank, q.urgency, q.position LIMIT r.free FOR UPDATE SKIP LOCKED) q
         )"#,
@@ -267,6 +319,10 @@ impl Fleet {
             &lanes.classes,
             &lanes.takes,
             &lanes.caps as &[Option<i32>],
+            &lanes.costs,
+            &lanes.ranks,
+            &lanes.urgencies,
+            &lanes.positions,
         )
         .fetch_all(self.pool())
         .await?;
@@ -324,13 +380,14 @@ impl Fleet {
                     let runs: Vec<Uuid> = candidates.iter().map(|c| c.run_id).collect();
                     let tenants: Vec<String> = candidates.iter().map(|c| c.tenant.clone()).collect();
                     let caps: Vec<i32> = candidates.iter().map(|c| c.cap).collect();
-                    let classes = lanes.classes;
+                    let asks: Vec<i64> = candidates.iter().map(|c| c.ord).collect();
+                    let classes = &lanes.classes;
                     let rows = open_heads!(
                         r#"/* attempt:open */
                     WITH candidates AS MATERIALIZED (
                         SELECT q.ctid AS at, q.*, c.cap, c.ord,
-                               row_number() OVER (PARTITION BY q.tenant ORDER BY c.ord) AS turn
-                        FROM unnest($7::uuid[], $8::text[], $9::integer[]) WITH ORDINALITY AS c(run_id, tenant, cap, ord)
+                               row_number() OVER (PARTITION BY q.tenant ORDER BY c.ord, q.rank, q.urgency, q.position) AS turn
+                        FROM unnest($7::uuid[], $8::text[], $9::integer[], $11::bigint[]) AS c(run_id, tenant, cap, ord)
                         JOIN run_queue q ON q.scope = $1 AND q.bucket = 1 AND q.tenant = c.tenant
                          AND q.class = ANY ($10::integer[]) AND q.run_id = c.run_id
                     ), tenants_asked AS (
@@ -346,7 +403,7 @@ impl Fleet {
                         WHERE NOT EXISTS (SELECT FROM background_slots b
                             WHERE b.scope = $1 AND b.tenant = t.tenant AND b.slot = s.slot)
                     ), heads AS MATERIALIZED (
-                        SELECT c.ord, s.slot, c.at, c.scope, c.bucket, c.tenant, c.class, c.rank, c.urgency, c.position,
+                        SELECT c.ord, ($12::bigint[])[c.ord] AS cost, s.slot, c.at, c.scope, c.bucket, c.tenant, c.class, c.rank, c.urgency, c.position,
                                c.run_id, c.attempts, c.fence_number, c.leases_lost, c.spent_tokens, c.spent_ms, c.next_seq,
                                c.queued_at, c.expires_at
                         FROM candidates c
@@ -362,7 +419,9 @@ impl Fleet {
                         &runs,
                         &tenants,
                         &caps,
-                        &classes,
+                        classes,
+                        &asks,
+                        &lanes.costs,
                     )
                     .fetch_all(&mut *tx)
                     .await?;

@@ -1,10 +1,14 @@
 //! The conversation's side of a turn's end: its messages, and the turn that stands next (R3.7).
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use sqlx::PgConnection;
+use tidegate_model::Capability;
 use uuid::Uuid;
 
-use crate::Error;
+use super::bucket_of;
+use crate::{Error, error::stored, lanes::LaneKey};
 
 /// A turn that has just ended in this transaction, whose conversation is locked.
 #[derive(Debug, Clone)]
@@ -14,6 +18,15 @@ pub(super) struct EndedTurn {
     pub run_id: Uuid,
     /// Role and content, in order.
     pub messages: Vec<(&'static str, Value)>,
+}
+
+/// A turn that has come into the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueuedTurn {
+    /// Its lane.
+    pub lane: LaneKey,
+    /// What it asks for.
+    pub capability: Capability,
 }
 
 /// Locks the conversations of some runs, in the order of their ids, before any row of a run is locked.
@@ -40,14 +53,15 @@ pub(crate) async fn lock_conversations(
     Ok(())
 }
 
-/// Writes the turns' messages and lets the next turn of each conversation into the queue.
+/// Writes the turns' messages and lets the next turn of each conversation into the queue; answers these by the run whose
+/// end let them in.
 pub(super) async fn end_turns(
     tx: &mut PgConnection,
     turns: &[EndedTurn],
     queue_max_age_ms: i64,
-) -> Result<(), Error> {
+) -> Result<HashMap<Uuid, QueuedTurn>, Error> {
     if turns.is_empty() {
-        return Ok(());
+        return Ok(HashMap::new());
     }
     append_messages(tx, turns).await?;
     let tenants: Vec<String> = turns.iter().map(|t| t.tenant.clone()).collect();
@@ -56,12 +70,12 @@ pub(super) async fn end_turns(
     sqlx::query!(
         r#"WITH ended AS (
             -- A turn that was parked behind another one ends without having been the active one.
-            SELECT c.tenant, c.conversation_id
+            SELECT c.tenant, c.conversation_id, e.run_id AS ended_run
             FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS e(tenant, conversation_id, run_id)
             JOIN conversations c ON c.tenant = e.tenant AND c.conversation_id = e.conversation_id
              AND c.active_run = e.run_id
         ), next AS MATERIALIZED (
-            SELECT e.tenant, e.conversation_id, p.run_id
+            SELECT e.tenant, e.conversation_id, e.ended_run, p.run_id
             FROM ended e LEFT JOIN LATERAL (
                 SELECT p.run_id FROM run_parked p
                 WHERE p.tenant = e.tenant AND p.conversation_id = e.conversation_id AND p.why = 'conversation_busy'
@@ -75,17 +89,31 @@ pub(super) async fn end_turns(
                 m.leases_lost, m.spent_tokens, m.spent_ms, m.next_seq,
                 least(a.deadline, clock_timestamp() + $4::bigint * interval '1 millisecond')
             FROM moved m JOIN agent_runs a ON a.tenant = m.tenant AND a.run_id = m.run_id
+        ), active AS (
+            UPDATE conversations c SET active_run = n.run_id FROM next n
+            WHERE c.tenant = n.tenant AND c.conversation_id = n.conversation_id
         )
-        UPDATE conversations c SET active_run = n.run_id FROM next n
-        WHERE c.tenant = n.tenant AND c.conversation_id = n.conversation_id"#,
+        SELECT n.ended_run AS "ended_run!", m.bucket, m.tenant, m.class, a.capability
+        FROM moved m JOIN next n ON n.run_id = m.run_id
+        JOIN agent_runs a ON a.tenant = m.tenant AND a.run_id = m.run_id"#,
         &tenants,
         &conversations,
         &runs,
         queue_max_age_ms,
     )
-    .execute(tx)
-    .await?;
-    Ok(())
+    .fetch_all(tx)
+    .await?
+    .into_iter()
+    .map(|row| {
+        let lane = LaneKey {
+            bucket: bucket_of(row.bucket)?,
+            tenant: stored(&row.tenant, "run_parked.tenant")?,
+            class: row.class,
+        };
+        let capability = stored(&row.capability, "agent_runs.capability")?;
+        Ok((row.ended_run, QueuedTurn { lane, capability }))
+    })
+    .collect()
 }
 
 async fn append_messages(tx: &mut PgConnection, turns: &[EndedTurn]) -> Result<(), Error> {

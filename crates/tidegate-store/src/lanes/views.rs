@@ -1,10 +1,14 @@
-//! The heads of the lanes and the tenants' running counts, as one snapshot.
+//! The heads of the lanes and the tenants' running counts, chunk by chunk.
 
 use chrono::{DateTime, Utc};
 use tidegate_model::{Capability, RunId, TenantId, run::QuotaBucket};
-use tidegate_policy::{buckets::Tier, fairness::LaneView};
 
-use crate::{Error, Fleet, attempts::bucket_of, error::stored};
+use super::LaneKey;
+use crate::{
+    Error, Fleet,
+    attempts::{bucket_number, bucket_of},
+    error::stored,
+};
 
 /// How many runs of a lane are counted before it counts as endless.
 const QUEUED_COUNTED_MAX: i64 = 16;
@@ -36,106 +40,115 @@ pub struct LaneRow {
     pub queued: Option<i64>,
     /// Leases of the tenant in the bucket, over all classes.
     pub running: i64,
+    /// What the tenant has been charged, as stored.
+    pub pass: Option<u64>,
 }
 
-impl LaneRow {
-    /// The lane as the policy sees it, given the tenant's tier, weight and pass.
-    pub fn into_view(self, tier: Tier, weight: u32, pass: u64) -> LaneView {
-        LaneView {
-            cap: tier.cap(self.bucket),
-            bucket: self.bucket,
-            tenant: self.tenant,
-            class: self.class,
-            weight,
-            running: self.running,
-            head_rank: self.head_rank,
-            head_urgency: self.head_urgency,
-            head_position: self.head_position,
-            head_created_ms: self.head_created_at.timestamp_millis(),
-            next_created_ms: self
-                .next_created_at
-                .iter()
-                .map(DateTime::timestamp_millis)
-                .collect(),
-            queued_hint: self.queued.unwrap_or(i64::MAX),
-            pass,
-        }
-    }
+/// Some lanes in the order of their keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneChunk {
+    /// Lanes with work of active tenants.
+    pub lanes: Vec<LaneRow>,
+    /// Where to go on; `None` where no lane comes after these.
+    pub next: Option<LaneKey>,
 }
 
 impl Fleet {
-    /// Every lane of the scope with work of an active tenant whose capability is among those given (all where `None`).
+    /// The next lanes of the scope with work, at most `limit`.
     ///
     /// `upcoming` is how many runs behind the head are looked at for their age; only a plan with fairness off needs
-    /// them. Costs a few probes per lane (some 10 µs) whatever the backlog, and one pass over the open leases.
+    /// them. Costs a few probes per lane (some 10 µs) whatever the backlog.
     pub async fn lane_views(
         &self,
         scope: &str,
-        capabilities: Option<&[Capability]>,
+        after: Option<&LaneKey>,
+        limit: i32,
         upcoming: u32,
-    ) -> Result<Vec<LaneRow>, Error> {
-        let capabilities: Option<Vec<String>> =
-            capabilities.map(|all| all.iter().map(|c| c.as_str().to_owned()).collect());
+    ) -> Result<LaneChunk, Error> {
+        let (bucket, tenant, class) = after.map_or((-1, "", 0), |key| {
+            (bucket_number(key.bucket), key.tenant.as_str(), key.class)
+        });
         let rows = sqlx::query!(
             r#"WITH RECURSIVE lanes AS (
-                (SELECT q.bucket, q.tenant, q.class FROM run_queue q WHERE q.scope = $1
+                (SELECT q.bucket, q.tenant, q.class, 1 AS n FROM run_queue q
+                 WHERE q.scope = $1 AND (q.bucket, q.tenant, q.class) > ($4::smallint, $5::text, $6::integer)
                  ORDER BY q.bucket, q.tenant, q.class LIMIT 1)
                 UNION ALL
-                (SELECT n.bucket, n.tenant, n.class FROM lanes l CROSS JOIN LATERAL (
+                (SELECT n.bucket, n.tenant, n.class, l.n + 1 FROM lanes l CROSS JOIN LATERAL (
                     SELECT q.bucket, q.tenant, q.class FROM run_queue q
                     WHERE q.scope = $1 AND (q.bucket, q.tenant, q.class) > (l.bucket, l.tenant, l.class)
-                    ORDER BY q.bucket, q.tenant, q.class LIMIT 1) n)
-            ), running AS MATERIALIZED (
-                SELECT r.bucket, r.tenant, count(*) AS runs FROM run_leases r WHERE r.scope = $1 GROUP BY 1, 2
+                    ORDER BY q.bucket, q.tenant, q.class LIMIT 1) n
+                 WHERE l.n < $7::integer)
             )
             SELECT l.bucket AS "bucket!", l.tenant AS "tenant!", l.class AS "class!", k.capability,
+                   t.state = 'active' AS "active!",
                    h.run_id AS "run_id!", h.rank AS "rank!", h.urgency AS "urgency!", h.position AS "position!",
                    -- A scalar query is always a look-up by key; a join may become a scan of all runs.
                    (SELECT a.created_at FROM agent_runs a
                     WHERE a.tenant = l.tenant AND a.run_id = h.run_id) AS "created_at!",
                    (SELECT count(*) FROM (SELECT FROM run_queue q
                         WHERE q.scope = $1 AND q.bucket = l.bucket AND q.tenant = l.tenant AND q.class = l.class
-                        LIMIT $4::bigint) c) AS "queued!",
-                   CASE WHEN $3::bigint > 0 THEN ARRAY (
+                        LIMIT $3::bigint) c) AS "queued!",
+                   CASE WHEN $2::bigint > 0 THEN ARRAY (
                        SELECT (SELECT a.created_at FROM agent_runs a WHERE a.tenant = l.tenant AND a.run_id = n.run_id)
                        FROM (SELECT q.run_id, q.rank, q.urgency, q.position FROM run_queue q
                              WHERE q.scope = $1 AND q.bucket = l.bucket AND q.tenant = l.tenant AND q.class = l.class
-                             ORDER BY q.rank, q.urgency, q.position OFFSET 1 LIMIT $3::bigint) n
+                             ORDER BY q.rank, q.urgency, q.position OFFSET 1 LIMIT $2::bigint) n
                        ORDER BY n.rank, n.urgency, n.position) ELSE '{}' END AS "next!: Vec<DateTime<Utc>>",
-                   coalesce(r.runs, 0) AS "running!"
+                   (SELECT count(*) FROM run_leases r
+                    WHERE r.scope = $1 AND r.bucket = l.bucket AND r.tenant = l.tenant) AS "running!",
+                   (SELECT p.pass FROM run_passes p WHERE p.scope = $1 AND p.tenant = l.tenant) AS pass
             FROM lanes l
-            JOIN tenants t ON t.tenant = l.tenant AND t.state = 'active'
+            JOIN tenants t ON t.tenant = l.tenant
             JOIN requirement_classes k ON k.class = l.class
             CROSS JOIN LATERAL (
                 SELECT q.run_id, q.rank, q.urgency, q.position FROM run_queue q
                 WHERE q.scope = $1 AND q.bucket = l.bucket AND q.tenant = l.tenant AND q.class = l.class
                 ORDER BY q.rank, q.urgency, q.position LIMIT 1) h
-            LEFT JOIN running r ON r.bucket = l.bucket AND r.tenant = l.tenant
-            WHERE $2::text[] IS NULL OR k.capability = ANY ($2)"#,
+            ORDER BY l.n"#,
             scope,
-            capabilities.as_deref(),
             i64::from(upcoming),
             QUEUED_COUNTED_MAX,
+            bucket,
+            tenant,
+            class,
+            limit,
         )
         .fetch_all(self.pool())
         .await?;
-        rows.into_iter()
-            .map(|row| {
-                Ok(LaneRow {
-                    bucket: bucket_of(row.bucket)?,
-                    tenant: stored(&row.tenant, "run_queue.tenant")?,
-                    class: row.class,
-                    capability: stored(&row.capability, "requirement_classes.capability")?,
-                    head: RunId::from_uuid(row.run_id),
-                    head_rank: row.rank,
-                    head_urgency: row.urgency,
-                    head_position: row.position,
-                    head_created_at: row.created_at,
-                    next_created_at: row.next,
-                    queued: Some(row.queued).filter(|queued| *queued < QUEUED_COUNTED_MAX),
-                    running: row.running,
-                })
-            })
-            .collect()
+        let more = i32::try_from(rows.len()).is_ok_and(|found| found >= limit);
+        let mut chunk = LaneChunk {
+            lanes: Vec::with_capacity(rows.len()),
+            next: None,
+        };
+        for row in rows {
+            let key = LaneKey {
+                bucket: bucket_of(row.bucket)?,
+                tenant: stored(&row.tenant, "run_queue.tenant")?,
+                class: row.class,
+            };
+            if more {
+                chunk.next = Some(key.clone());
+            }
+            if !row.active {
+                continue;
+            }
+            chunk.lanes.push(LaneRow {
+                bucket: key.bucket,
+                tenant: key.tenant,
+                class: key.class,
+                capability: stored(&row.capability, "requirement_classes.capability")?,
+                head: RunId::from_uuid(row.run_id),
+                head_rank: row.rank,
+                head_urgency: row.urgency,
+                head_position: row.position,
+                head_created_at: row.created_at,
+                next_created_at: row.next,
+                queued: Some(row.queued).filter(|queued| *queued < QUEUED_COUNTED_MAX),
+                running: row.running,
+                pass: row.pass.and_then(|pass| u64::try_from(pass).ok()),
+            });
+        }
+        Ok(chunk)
     }
 }

@@ -17,7 +17,7 @@ use tidegate_store::{
     attempts::{
         HeldLease, LeaseKey,
         close::{CloseReport, Closed, Closer, Decide},
-        open::{Holder, LaneAsk, OpenedLease},
+        open::{Holder, LaneAsk, OpenedLease, Place},
     },
     runs::{NewRun, Submitted, Turn},
 };
@@ -162,6 +162,8 @@ impl World {
             class: self.class(tenant).await,
             take,
             cap,
+            cost: 1_000,
+            from: Place::FIRST,
         }
     }
 

@@ -46,7 +46,7 @@ async fn no_tenant_exceeds_its_background_cap_under_kills() {
 }
 
 /// Submits background runs of every tenant.
-async fn submit_background(world: &World, each: usize) {
+pub async fn submit_background(world: &World, each: usize) {
     let engine = in_process_engine(world).await;
     for (tenant, _) in &world.tenants {
         let principal = Principal {

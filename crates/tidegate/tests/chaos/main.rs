@@ -9,3 +9,4 @@ mod effects;
 mod frozen;
 mod killed;
 mod rig;
+mod soak;

@@ -1,0 +1,389 @@
+//! The lanes as this instance knows them, and what claims are planned on (R3.8).
+//!
+//! A hint, never a grant: the claim statement counts again. What is read from the database replaces what was thought;
+//! between two readings the book follows what this instance does itself and what others hint at.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+};
+
+use tidegate_model::{Capability, TenantId, run::QuotaBucket};
+use tidegate_policy::{
+    buckets::{self, Tier},
+    estimates::MovingMean,
+    fairness::{self, GroupHead, LaneView, Passes},
+};
+use tidegate_store::{
+    attempts::{
+        bucket_number,
+        open::{LaneAsk, OpenedLease, Place},
+    },
+    lanes::{LaneKey, views::LaneChunk, views::LaneRow},
+};
+
+/// How often a lane under a cap that gave less than was asked is asked again before the next reading: another claimer may
+/// just hold the tenant's lock.
+const MISSES_MAX: u32 = 3;
+
+/// A lane that has got work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneHint {
+    /// Which.
+    pub lane: LaneKey,
+    /// What a pool must offer.
+    pub capability: Capability,
+    /// Rank and negated priority of the new run, where they are known.
+    pub place: Option<(i16, i16)>,
+    /// When it was created, in milliseconds.
+    pub created_ms: i64,
+}
+
+/// What a claim may take, from where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Want<'a> {
+    /// What the worker's pool offers.
+    pub capabilities: &'a [Capability],
+    /// At most this many runs.
+    pub runs: u32,
+    /// At most this many of bucket background.
+    pub background: u32,
+    /// Whether fairness is on.
+    pub fair: bool,
+}
+
+/// The share of a tenant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share {
+    /// Its caps.
+    pub tier: Tier,
+    /// Its weight.
+    pub weight: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    groups: BTreeMap<(i16, TenantId), Group>,
+    passes: Passes,
+    costs: HashMap<Capability, MovingMean>,
+}
+
+#[derive(Debug)]
+struct Group {
+    bucket: QuotaBucket,
+    running: i64,
+    lanes: BTreeMap<i32, Lane>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    capability: Capability,
+    head: Place,
+    created_ms: i64,
+    next_created_ms: Vec<i64>,
+    /// `i64::MAX` for many.
+    queued: i64,
+    /// Nothing stands before this.
+    from: Place,
+    misses: u32,
+}
+
+impl Lane {
+    fn awake(&self) -> bool {
+        self.queued > 0 && self.misses < MISSES_MAX
+    }
+}
+
+fn group_key(bucket: QuotaBucket, tenant: &TenantId) -> (i16, TenantId) {
+    (bucket_number(bucket), tenant.clone())
+}
+
+impl Book {
+    /// Takes over what was read of the lanes after `after`, up to where the chunk ends.
+    pub(crate) fn read(&mut self, after: Option<&LaneKey>, chunk: &LaneChunk) {
+        self.forget(after, chunk.next.as_ref());
+        for row in &chunk.lanes {
+            if let Some(pass) = row.pass {
+                self.passes.absorb(&row.tenant, pass);
+            }
+            let group = self
+                .groups
+                .entry(group_key(row.bucket, &row.tenant))
+                .or_insert_with(|| Group {
+                    bucket: row.bucket,
+                    running: 0,
+                    lanes: BTreeMap::new(),
+                });
+            group.running = row.running;
+            group.lanes.insert(row.class, Lane::of(row));
+        }
+        if chunk.next.is_none() {
+            self.groups.retain(|_, group| !group.lanes.is_empty());
+            self.passes
+                .observe(self.groups.keys().map(|(_, tenant)| tenant));
+        }
+    }
+
+    /// Drops the lanes from behind `after` up to `last`.
+    fn forget(&mut self, after: Option<&LaneKey>, last: Option<&LaneKey>) {
+        let from = after.map_or(Bound::Unbounded, |key| {
+            Bound::Included(group_key(key.bucket, &key.tenant))
+        });
+        let to = last.map_or(Bound::Unbounded, |key| {
+            Bound::Included(group_key(key.bucket, &key.tenant))
+        });
+        for (key, group) in self.groups.range_mut((from, to)) {
+            let first = after.filter(|after| group_key(after.bucket, &after.tenant) == *key);
+            let end = last.filter(|last| group_key(last.bucket, &last.tenant) == *key);
+            group.lanes.retain(|class, _| {
+                first.is_some_and(|after| *class <= after.class)
+                    || end.is_some_and(|last| *class > last.class)
+            });
+        }
+    }
+
+    /// A run has come into a lane.
+    pub(crate) fn queued(&mut self, hint: &LaneHint) {
+        let group = self
+            .groups
+            .entry(group_key(hint.lane.bucket, &hint.lane.tenant))
+            .or_insert_with(|| Group {
+                bucket: hint.lane.bucket,
+                running: 0,
+                lanes: BTreeMap::new(),
+            });
+        let place = hint.place.map_or(Place::FIRST, |(rank, urgency)| Place {
+            rank,
+            urgency,
+            position: i64::MAX,
+        });
+        let lane = group.lanes.entry(hint.lane.class).or_insert_with(|| Lane {
+            capability: hint.capability.clone(),
+            head: place,
+            created_ms: hint.created_ms,
+            next_created_ms: Vec::new(),
+            queued: 0,
+            from: Place::FIRST,
+            misses: 0,
+        });
+        if lane.queued <= 0 || place < lane.head {
+            lane.head = place;
+            lane.created_ms = hint.created_ms;
+        }
+        // Something that stands before all that was seen: the next claim looks from the start.
+        if (place.rank, place.urgency) < (lane.from.rank, lane.from.urgency) {
+            lane.from = Place::FIRST;
+        }
+        lane.queued = lane.queued.saturating_add(1);
+        lane.misses = 0;
+    }
+
+    /// Leases of a tenant's bucket have ended.
+    pub(crate) fn freed(&mut self, bucket: QuotaBucket, tenant: &TenantId, leases: i64) {
+        if let Some(group) = self.groups.get_mut(&group_key(bucket, tenant)) {
+            group.running = (group.running - leases).max(0);
+            for lane in group.lanes.values_mut() {
+                lane.misses = 0;
+            }
+        }
+    }
+
+    /// Settles what a run was charged with what it has cost, and learns from it.
+    pub(crate) fn settle(
+        &mut self,
+        tenant: &TenantId,
+        capability: &Capability,
+        charged: u64,
+        cost: u64,
+        weight: u32,
+    ) {
+        self.passes.settle(tenant, charged, cost, weight);
+        if let Some(mean) = self.costs.get_mut(capability) {
+            mean.add(cost);
+        } else {
+            let mut mean = MovingMean::default();
+            mean.add(cost);
+            self.costs.insert(capability.clone(), mean);
+        }
+    }
+
+    /// The passes, for storing them.
+    pub(crate) fn passes(&mut self) -> &mut Passes {
+        &mut self.passes
+    }
+
+    fn cost(&self, capability: &Capability) -> u64 {
+        self.costs
+            .get(capability)
+            .copied()
+            .unwrap_or_default()
+            .estimate()
+    }
+
+    /// What to ask of which lanes, in order.
+    pub(crate) fn plan(&self, want: Want<'_>, share: impl Fn(&TenantId) -> Share) -> Vec<LaneAsk> {
+        let mut members: Vec<(&TenantId, &Group)> = Vec::new();
+        let mut heads: Vec<GroupHead> = Vec::new();
+        for ((_, tenant), group) in &self.groups {
+            let Some(lane) = group.first(want.capabilities) else {
+                continue;
+            };
+            let share = share(tenant);
+            heads.push(GroupHead {
+                bucket: group.bucket,
+                running: group.running,
+                cap: buckets::effective_cap(group.bucket, share.tier.cap(group.bucket), want.fair),
+                weight: share.weight,
+                pass: self.passes.of(tenant),
+                created_ms: lane.created_ms,
+                position: lane.head.position,
+            });
+            members.push((tenant, group));
+        }
+        let mut views = Vec::new();
+        let mut lanes: Vec<&Lane> = Vec::new();
+        for index in fairness::shortlist(&heads, want.runs, want.fair) {
+            let (tenant, group) = members[index];
+            let share = share(tenant);
+            for (class, lane) in &group.lanes {
+                if lane.awake() && want.capabilities.contains(&lane.capability) {
+                    views.push(LaneView {
+                        bucket: group.bucket,
+                        tenant: tenant.clone(),
+                        class: *class,
+                        weight: share.weight,
+                        running: group.running,
+                        cap: share.tier.cap(group.bucket),
+                        head_rank: lane.head.rank,
+                        head_urgency: lane.head.urgency,
+                        head_position: lane.head.position,
+                        head_created_ms: lane.created_ms,
+                        next_created_ms: lane.next_created_ms.clone(),
+                        queued_hint: lane.queued,
+                        pass: heads[index].pass,
+                        cost: self.cost(&lane.capability),
+                    });
+                    lanes.push(lane);
+                }
+            }
+        }
+        let plan = fairness::plan(&views, want.runs, want.background, want.fair);
+        plan.into_iter()
+            .map(|ask| {
+                let view = &views[ask.lane];
+                LaneAsk {
+                    bucket: view.bucket,
+                    tenant: view.tenant.clone(),
+                    class: view.class,
+                    take: i32::try_from(ask.take).unwrap_or(i32::MAX),
+                    cap: ask.cap.map(|cap| i32::try_from(cap).unwrap_or(i32::MAX)),
+                    cost: i64::try_from(view.cost).unwrap_or(i64::MAX),
+                    from: lanes[ask.lane].from,
+                }
+            })
+            .collect()
+    }
+
+    /// What the asked lanes gave. Whether another look soon may give more.
+    pub(crate) fn took(
+        &mut self,
+        asks: &[LaneAsk],
+        opened: &[OpenedLease],
+        share: impl Fn(&TenantId) -> Share,
+    ) -> bool {
+        let mut again = false;
+        for (index, ask) in asks.iter().enumerate() {
+            let mut last: Option<&OpenedLease> = None;
+            let mut taken = 0;
+            for lease in opened.iter().filter(|lease| lease.ask == index) {
+                taken += 1;
+                if last.is_none_or(|last| last.place < lease.place) {
+                    last = Some(lease);
+                }
+            }
+            let cost = u64::try_from(ask.cost).unwrap_or(0);
+            if taken > 0 {
+                let cost = cost.saturating_mul(u64::try_from(taken).unwrap_or(0));
+                self.passes
+                    .charge(&ask.tenant, cost, share(&ask.tenant).weight);
+            }
+            let Some(group) = self.groups.get_mut(&group_key(ask.bucket, &ask.tenant)) else {
+                continue;
+            };
+            group.running += taken;
+            let Some(lane) = group.lanes.get_mut(&ask.class) else {
+                continue;
+            };
+            again |= lane.gave(ask, taken, last);
+        }
+        again
+    }
+}
+
+impl Group {
+    /// The lane whose head comes first, of those that the capabilities reach.
+    fn first(&self, capabilities: &[Capability]) -> Option<&Lane> {
+        self.lanes
+            .iter()
+            .filter(|(_, lane)| lane.awake() && capabilities.contains(&lane.capability))
+            .min_by_key(|(class, lane)| (lane.head, **class))
+            .map(|(_, lane)| lane)
+    }
+}
+
+impl Lane {
+    fn of(row: &LaneRow) -> Self {
+        let head = Place {
+            rank: row.head_rank,
+            urgency: row.head_urgency,
+            position: row.head_position,
+        };
+        Self {
+            capability: row.capability.clone(),
+            head,
+            created_ms: row.head_created_at.timestamp_millis(),
+            next_created_ms: row
+                .next_created_at
+                .iter()
+                .map(chrono::DateTime::timestamp_millis)
+                .collect(),
+            queued: row.queued.unwrap_or(i64::MAX),
+            from: head,
+            misses: 0,
+        }
+    }
+
+    /// Follows what a claim took. Whether to ask again soon.
+    fn gave(&mut self, ask: &LaneAsk, taken: i64, last: Option<&OpenedLease>) -> bool {
+        if let Some(last) = last {
+            // Rows behind the last one taken were skipped only where somebody else holds them.
+            let next = Place {
+                position: last.place.position.saturating_add(1),
+                ..last.place
+            };
+            self.from = self.from.max(next);
+            self.head = self.head.max(next);
+            self.created_ms = last.created_at.timestamp_millis();
+            let passed = usize::try_from(taken).unwrap_or(0);
+            self.next_created_ms
+                .drain(..passed.min(self.next_created_ms.len()));
+            if self.queued != i64::MAX {
+                self.queued = (self.queued - taken).max(0);
+            }
+        }
+        if taken >= i64::from(ask.take) {
+            self.misses = 0;
+            return false;
+        }
+        if ask.cap.is_none() {
+            // It gave all that it had; a hint or the next reading brings it back.
+            self.queued = 0;
+            return false;
+        }
+        self.misses += 1;
+        self.misses < MISSES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,313 @@
+//! Tenants that submit turns, background work and business tasks, and workers that complete, fail and vanish.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use serde_json::json;
+use tidegate_client::{Client, WorkerApi};
+use tidegate_model::{
+    Capability, Code, PoolId, RunId,
+    api::{
+        AttemptUsage, ClaimRequest, CompleteRun, CreateConversation, CreateKey, FailRun, Lease,
+        PROTOCOL_VERSION, SetEpoch, SubmitRun, SubmitTurn,
+    },
+    contracts::{CapabilityDescriptor, DescriptorContract},
+    principal::{KeyScope, Role},
+};
+use tokio::task::JoinHandle;
+
+use crate::{
+    caps::submit_background,
+    rig::{LEASE, World},
+};
+
+const WORKERS: usize = 4;
+/// A server that stands still is given up after this.
+const CALL: Duration = Duration::from_secs(5);
+/// How long nothing may be accepted.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// More than this of a tenant are not queued.
+const OPEN_MAX: usize = 40;
+
+fn capability() -> Capability {
+    "soak.noop".parse().expect("capability")
+}
+
+/// What all tasks of the load share.
+struct Shared {
+    /// Addresses of the servers of this moment.
+    urls: Mutex<Vec<String>>,
+    accepted: Mutex<HashSet<RunId>>,
+    /// No more submissions.
+    full: AtomicBool,
+    /// No more claims.
+    over: AtomicBool,
+}
+
+impl Shared {
+    fn client(&self, rng: &mut StdRng, secret: &str) -> Client {
+        let urls = self.urls.lock().expect("urls");
+        let url = &urls[rng.random_range(0..urls.len())];
+        Client::new(url, secret.to_owned())
+            .expect("client")
+            .with_deadline(CALL)
+    }
+}
+
+pub struct Load {
+    shared: Arc<Shared>,
+    producers: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    pub async fn start(world: &World, seed: u64) -> Self {
+        let worker_key = publish_pool(world).await;
+        let shared = Arc::new(Shared {
+            urls: Mutex::default(),
+            accepted: Mutex::default(),
+            full: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        });
+        let mut load = Self {
+            shared,
+            producers: Vec::new(),
+            workers: Vec::new(),
+        };
+        load.serve(world);
+        submit_background(world, 10).await;
+        for (index, (tenant, _)) in world.tenants.iter().enumerate() {
+            let key = CreateKey {
+                tenant: Some(tenant.clone()),
+                scopes: vec![KeyScope::RunsBusiness],
+                ..key(Role::Member)
+            };
+            let secret = world.admin.create_key(&key).await.expect("key").secret;
+            let rng = StdRng::seed_from_u64(seed ^ (index as u64 + 1));
+            load.producers
+                .push(tokio::spawn(produce(Arc::clone(&load.shared), secret, rng)));
+        }
+        for number in 0..WORKERS {
+            let rng = StdRng::seed_from_u64(seed ^ (number as u64 + 1_000));
+            load.workers.push(tokio::spawn(work(
+                Arc::clone(&load.shared),
+                worker_key.clone(),
+                number,
+                rng,
+            )));
+        }
+        load
+    }
+
+    /// Learns which servers there are now.
+    pub fn serve(&self, world: &World) {
+        let urls = world
+            .servers
+            .iter()
+            .map(|server| server.url.clone())
+            .collect();
+        *self.shared.urls.lock().expect("urls") = urls;
+    }
+
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.lock().expect("accepted").len()
+    }
+
+    /// Waits until so many runs have been accepted: work goes on after what went wrong.
+    pub async fn until_accepted(&self, wanted: usize, world: &World) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.accepted() < wanted {
+            assert!(
+                Instant::now() < deadline,
+                "nothing is accepted any more\n{}",
+                world.logs()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Submits no more, lets everything end, and says what was accepted.
+    pub async fn stop(self) -> Vec<RunId> {
+        self.shared.full.store(true, Ordering::Relaxed);
+        for producer in self.producers {
+            producer.await.expect("producer");
+        }
+        let accepted = self
+            .shared
+            .accepted
+            .lock()
+            .expect("accepted")
+            .iter()
+            .copied()
+            .collect();
+        // Workers go on until the judge has seen all runs ended; they go with the test.
+        drop(self.workers);
+        accepted
+    }
+}
+
+fn key(role: Role) -> CreateKey {
+    CreateKey {
+        role,
+        tenant: None,
+        pool: None,
+        user: None,
+        scopes: Vec::new(),
+        name: None,
+        expires_at: None,
+    }
+}
+
+/// A pool for the tasks, and the key of its workers.
+async fn publish_pool(world: &World) -> String {
+    let pool: PoolId = "soak".parse().expect("pool");
+    let admin = &world.admin;
+    let controller = admin
+        .create_key(&key(Role::PoolController))
+        .await
+        .expect("key");
+    let controller = Client::new(admin.base_url(), controller.secret).expect("client");
+    let descriptor = CapabilityDescriptor {
+        contract: DescriptorContract::V1,
+        pool_id: pool.clone(),
+        descriptor_epoch: 1,
+        runtime_digest: None,
+        capabilities: vec![capability()],
+    };
+    controller
+        .publish_descriptor(&descriptor)
+        .await
+        .expect("published");
+    let epoch = SetEpoch {
+        expected: None,
+        active: 1,
+    };
+    controller
+        .set_pool_epoch(&pool, &epoch)
+        .await
+        .expect("activated");
+    let worker = CreateKey {
+        pool: Some(pool),
+        ..key(Role::Worker)
+    };
+    admin.create_key(&worker).await.expect("key").secret
+}
+
+/// A tenant: turns in conversations of their own and in one, and tasks; what was not answered may exist all the same.
+async fn produce(shared: Arc<Shared>, secret: String, mut rng: StdRng) {
+    let mut sent = 0;
+    while !shared.full.load(Ordering::Relaxed) {
+        let client = shared.client(&mut rng, &secret);
+        let accepted = if rng.random_bool(0.2) {
+            turn(&client).await
+        } else {
+            task(&client, rng.random_range(1..=10)).await
+        };
+        if let Ok(runs) = accepted {
+            sent += runs.len();
+            shared.accepted.lock().expect("accepted").extend(runs);
+        }
+        let pause = if sent % OPEN_MAX == 0 { 500 } else { 30 };
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+async fn turn(client: &Client) -> Result<Vec<RunId>, tidegate_client::Error> {
+    let conversation = client
+        .create_conversation(&CreateConversation { title: None })
+        .await?;
+    let turn = SubmitTurn {
+        input: "hello".to_owned(),
+        capability: None,
+        service_class: None,
+        deadline: None,
+    };
+    // The second waits for the first.
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        runs.push(
+            client
+                .submit_turn(conversation.conversation_id, &turn, None)
+                .await?
+                .run_id,
+        );
+    }
+    Ok(runs)
+}
+
+async fn task(client: &Client, count: usize) -> Result<Vec<RunId>, tidegate_client::Error> {
+    let run = SubmitRun {
+        capability: capability(),
+        input: json!({"text": "count"}),
+        service_class: None,
+        priority: None,
+        deadline: None,
+        run_at: None,
+        max_attempts: Some(50),
+        budget: None,
+    };
+    let mut runs = Vec::new();
+    for _ in 0..count {
+        runs.push(client.submit_run(&run, None).await?.run_id);
+    }
+    Ok(runs)
+}
+
+/// A worker that completes most runs, fails some, and forgets others, whose leases then run out.
+async fn work(shared: Arc<Shared>, secret: String, number: usize, mut rng: StdRng) {
+    while !shared.over.load(Ordering::Relaxed) {
+        let client = shared.client(&mut rng, &secret);
+        let request = ClaimRequest {
+            worker_id: format!("soak-{number}").parse().expect("worker"),
+            incarnation: 1,
+            protocol_version: PROTOCOL_VERSION,
+            max: 10,
+            max_background: None,
+            wait_ms: 500,
+        };
+        let Ok(answer) = client.claim(request).await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        for lease in answer.leases {
+            end(&client, &lease, &mut rng).await;
+        }
+    }
+}
+
+async fn end(client: &Client, lease: &Lease, rng: &mut StdRng) {
+    let draw: f64 = rng.random();
+    // What is said too late, or to a server that is gone, is refused or lost; the run goes on elsewhere.
+    if draw < 0.02 {
+        // Forgotten.
+    } else if draw < 0.07 {
+        let failed = FailRun {
+            fence: lease.fence,
+            code: Code::Internal,
+            detail: None,
+            retryable: true,
+            retry_after_ms: None,
+            usage: AttemptUsage::default(),
+        };
+        let _ = client.fail(lease.run.run_id, failed).await;
+    } else {
+        if draw < 0.075 {
+            // Late: another one holds it by then.
+            tokio::time::sleep(LEASE + Duration::from_millis(500)).await;
+        }
+        let completed = CompleteRun {
+            fence: lease.fence,
+            result: json!({"fence": lease.fence}),
+            messages: Vec::new(),
+            usage: AttemptUsage::default(),
+        };
+        let _ = client.complete(lease.run.run_id, completed).await;
+    }
+}
