@@ -19,9 +19,12 @@ use state::{Lane, Run, State, TENANTS};
 use tidegate_model::{RunId, TenantId, run::QuotaBucket};
 use tidegate_policy::{
     buckets::{self, Tier},
-    fairness::{self, LaneView},
+    fairness::{self, Ask, LaneView},
 };
-use tidegate_store::attempts::open::{LaneAsk, Place};
+use tidegate_store::{
+    attempts::open::{LaneAsk, Place},
+    lanes::views::LaneRow,
+};
 
 const STATES: u32 = 10_000;
 /// States that are written together.
@@ -175,26 +178,7 @@ async fn planned_asks(
         let created: Vec<_> = lane.runs.iter().skip(1).map(|run| run.created_ms).collect();
         let weight = state.weight(&row.tenant);
         let pass = state.pass(&row.tenant);
-        let view = LaneView {
-            bucket: row.bucket,
-            tenant: row.tenant.clone(),
-            class: row.class,
-            weight,
-            running: row.running,
-            cap: tier.cap(row.bucket),
-            head_rank: row.head_rank,
-            head_urgency: row.head_urgency,
-            head_position: row.head_position,
-            head_created_ms: row.head_created_at.timestamp_millis(),
-            next_created_ms: row
-                .next_created_at
-                .iter()
-                .map(|at| at.timestamp_millis())
-                .collect(),
-            queued_hint: row.queued.unwrap_or(i64::MAX),
-            pass,
-            cost: 1_000,
-        };
+        let view = view_of(&row, tier, weight, pass);
         assert_eq!(view.head_created_ms, head.created_ms, "{what}");
         if !fairness_on {
             assert_eq!(view.next_created_ms, created, "{what}");
@@ -206,21 +190,7 @@ async fn planned_asks(
     let plan = fairness::plan(&views, want, want_background, fairness_on);
     plan.into_iter()
         .map(|ask| {
-            let view = &views[ask.lane];
-            let ask = LaneAsk {
-                bucket: view.bucket,
-                tenant: view.tenant.clone(),
-                class: view.class,
-                take: i32::try_from(ask.take).expect("take"),
-                cap: ask.cap.map(|cap| i32::try_from(cap).expect("cap")),
-                cost: 1_000,
-                // The head that was read: the statement starts there.
-                from: Place {
-                    rank: view.head_rank,
-                    urgency: view.head_urgency,
-                    position: view.head_position,
-                },
-            };
+            let ask = ask_of(&views[ask.lane], ask);
             let taken = foretold(state, &ask).len();
             assert_eq!(
                 i32::try_from(taken),
@@ -230,6 +200,46 @@ async fn planned_asks(
             ask
         })
         .collect()
+}
+
+fn view_of(row: &LaneRow, tier: Tier, weight: u32, pass: u64) -> LaneView {
+    LaneView {
+        bucket: row.bucket,
+        tenant: row.tenant.clone(),
+        class: row.class,
+        weight,
+        running: row.running,
+        cap: tier.cap(row.bucket),
+        head_rank: row.head_rank,
+        head_urgency: row.head_urgency,
+        head_position: row.head_position,
+        head_created_ms: row.head_created_at.timestamp_millis(),
+        next_created_ms: row
+            .next_created_at
+            .iter()
+            .map(chrono::DateTime::timestamp_millis)
+            .collect(),
+        queued_hint: row.queued.unwrap_or(i64::MAX),
+        pass,
+        cost: 1_000,
+    }
+}
+
+fn ask_of(view: &LaneView, ask: Ask) -> LaneAsk {
+    LaneAsk {
+        bucket: view.bucket,
+        tenant: view.tenant.clone(),
+        class: view.class,
+        take: i32::try_from(ask.take).expect("take"),
+        cap: ask.cap.map(|cap| i32::try_from(cap).expect("cap")),
+        cost: 1_000,
+        // The head that was read: the statement starts there.
+        from: Place {
+            rank: view.head_rank,
+            urgency: view.head_urgency,
+            position: view.head_position,
+        },
+    }
 }
 
 /// Asks that no plan would make.

@@ -106,6 +106,11 @@ pub(crate) async fn accept(
         input: wanted.input,
         queue_max_age_ms: engine.queue_max_age_ms(),
     };
+    put(engine, tenant, run).await
+}
+
+/// Writes the run, and says that its lane has got work.
+async fn put(engine: &Engine, tenant: &TenantId, run: NewRun) -> Result<Accepted, Error> {
     let view = queued_view(tenant, &run);
     let hint = LaneHint {
         lane: LaneKey {

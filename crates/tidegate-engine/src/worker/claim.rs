@@ -13,7 +13,10 @@ use tidegate_store::attempts::{
     open::{Holder, LaneAsk, OpenedLease},
 };
 
-use crate::{Engine, Error, Principal, claims::Want};
+use crate::{
+    Engine, Error, Principal,
+    claims::{Want, share},
+};
 
 /// How long to wait before a lane is asked again whose lock another claim holds; spread by half of it.
 const CONTENDED: Duration = Duration::from_millis(10);
@@ -123,7 +126,7 @@ async fn claim_now(
             .min(request.max),
         fair: engine.settings().run_fairness,
     };
-    let asks = claims.book.lock().plan(want, |tenant| claims.share(tenant));
+    let asks = claims.book.lock().plan(want, share);
     if asks.is_empty() {
         return Ok(Look {
             leases: Vec::new(),
@@ -136,18 +139,12 @@ async fn claim_now(
     let started = Instant::now();
     let fleet = engine.store().fleet();
     let mut opened = fleet.open_foreground(holder, &counted).await?;
-    let mut again = claims
-        .book
-        .lock()
-        .took(&counted, &opened, |tenant| claims.share(tenant));
+    let mut again = claims.book.lock().took(&counted, &opened, share);
     if !background.is_empty() {
         // What the first statement opened is held already: an error here must not lose it.
         match fleet.open_background(holder, &background).await {
             Ok(more) => {
-                again |= claims
-                    .book
-                    .lock()
-                    .took(&background, &more, |tenant| claims.share(tenant));
+                again |= claims.book.lock().took(&background, &more, share);
                 opened.extend(more);
                 claims.background.lock().over();
             }

@@ -18,7 +18,7 @@ use tidegate_store::attempts::close::{CloseReport, Closed, Closer, Decide};
 use super::held::lease_lost;
 use crate::{
     Engine, Error, Principal,
-    claims::LaneHint,
+    claims::{LaneHint, share},
     combine::{Answers, all_or_each, count},
     runs::accept::refuse_nul,
 };
@@ -265,7 +265,7 @@ fn settle(engine: &Engine, outcomes: &[Closed]) {
     let mut book = claims.book.lock();
     for run in outcomes {
         let cost = estimates::cost(run.attempt_ms, run.tokens);
-        let weight = claims.share(&run.key.tenant).weight;
+        let weight = share(&run.key.tenant).weight;
         book.settle(&run.key.tenant, &run.capability, run.charged, cost, weight);
     }
 }

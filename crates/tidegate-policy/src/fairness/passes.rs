@@ -12,7 +12,7 @@ use super::pass_of;
 /// had before nor may catch up on a time in which it asked for nothing. What is stored survives a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Passes {
-    passes: HashMap<TenantId, u64>,
+    known: HashMap<TenantId, u64>,
     /// The smallest pass of the tenants with work; never falls.
     floor: u64,
     pending: HashMap<TenantId, i64>,
@@ -30,7 +30,7 @@ pub struct PassChange {
 impl Passes {
     /// The pass of a tenant.
     pub fn of(&self, tenant: &TenantId) -> u64 {
-        self.passes.get(tenant).copied().unwrap_or(self.floor)
+        self.known.get(tenant).copied().unwrap_or(self.floor)
     }
 
     /// The smallest pass of the tenants with work.
@@ -58,7 +58,7 @@ impl Passes {
             return;
         }
         let pass = self.of(tenant).saturating_add_signed(change);
-        self.passes.insert(tenant.clone(), pass);
+        self.known.insert(tenant.clone(), pass);
         let pending = self.pending.entry(tenant.clone()).or_default();
         *pending = pending.saturating_add(change);
     }
@@ -87,7 +87,7 @@ impl Passes {
     pub fn absorb(&mut self, tenant: &TenantId, stored: u64) {
         let pending = self.pending.get(tenant).copied().unwrap_or(0);
         let pass = stored.max(self.floor).saturating_add_signed(pending);
-        self.passes.insert(tenant.clone(), pass);
+        self.known.insert(tenant.clone(), pass);
     }
 
     /// Takes over the floor that is stored.
@@ -100,12 +100,12 @@ impl Passes {
         let with_work: Vec<&TenantId> = with_work.into_iter().collect();
         let smallest = with_work
             .iter()
-            .filter_map(|tenant| self.passes.get(*tenant))
+            .filter_map(|tenant| self.known.get(*tenant))
             .min();
         // Where nobody stays the highest pass stays behind: whoever comes next starts level.
-        let floor = smallest.or_else(|| self.passes.values().max()).copied();
+        let floor = smallest.or_else(|| self.known.values().max()).copied();
         self.floor = floor.map_or(self.floor, |pass| self.floor.max(pass));
-        self.passes = with_work
+        self.known = with_work
             .into_iter()
             .map(|tenant| (tenant.clone(), self.of(tenant).max(self.floor)))
             .collect();

@@ -135,17 +135,7 @@ async fn close(
     decide: &Decide,
     queue_max_age_ms: i64,
 ) -> Result<Vec<Closed>, Error> {
-    let conversations: Vec<(String, Uuid)> = reports
-        .iter()
-        .filter_map(|r| {
-            let key = &r.lease.key;
-            Some((
-                key.tenant.as_str().to_owned(),
-                key.conversation_id?.as_uuid(),
-            ))
-        })
-        .collect();
-    lock_conversations(tx, &conversations).await?;
+    lock_conversations(tx, &conversations_of(reports)).await?;
     let locked = lock_leases(tx, reports, closer).await?;
     let unknown = unknown_effects(tx, &locked).await?;
     let by_run: HashMap<RunId, &CloseReport> =
@@ -180,7 +170,30 @@ async fn close(
                 messages: report.messages_of(state),
             });
         }
-        outcomes.push(Closed {
+        outcomes.push(Closed::of(lease, verdict, tokens));
+    }
+    fail::fail_point!("close_before_write", |_| Err(Error::injected()));
+    batch.write(tx, queue_max_age_ms).await?;
+    let mut next_turns = end_turns(tx, &turns, queue_max_age_ms).await?;
+    for outcome in &mut outcomes {
+        outcome.next_turn = next_turns.remove(&outcome.key.run_id.as_uuid());
+    }
+    fail::fail_point!("close_before_commit", |_| Err(Error::injected()));
+    Ok(outcomes)
+}
+
+fn conversations_of(reports: &[CloseReport]) -> Vec<(String, Uuid)> {
+    let keys = reports.iter().map(|report| &report.lease.key);
+    keys.filter_map(|key| {
+        let conversation = key.conversation_id?.as_uuid();
+        Some((key.tenant.as_str().to_owned(), conversation))
+    })
+    .collect()
+}
+
+impl Closed {
+    fn of(lease: Locked, verdict: Verdict, tokens: i64) -> Self {
+        Self {
             lane: LaneKey {
                 bucket: lease.lease.key.bucket,
                 tenant: lease.lease.key.tenant.clone(),
@@ -194,16 +207,8 @@ async fn close(
             attempt_ms: lease.attempt_ms,
             tokens,
             next_turn: None,
-        });
+        }
     }
-    fail::fail_point!("close_before_write", |_| Err(Error::injected()));
-    batch.write(tx, queue_max_age_ms).await?;
-    let mut next_turns = end_turns(tx, &turns, queue_max_age_ms).await?;
-    for outcome in &mut outcomes {
-        outcome.next_turn = next_turns.remove(&outcome.key.run_id.as_uuid());
-    }
-    fail::fail_point!("close_before_commit", |_| Err(Error::injected()));
-    Ok(outcomes)
 }
 
 /// What one closing statement writes, as arrays.
@@ -227,6 +232,43 @@ struct Batch {
     results: Vec<Option<Value>>,
     event_kinds: Vec<String>,
     event_bodies: Vec<Value>,
+}
+
+/// Where the run goes, with which code and after how long, and the event that says so.
+fn what_follows(
+    facts: &AttemptFacts,
+    verdict: &Verdict,
+) -> (&'static str, Option<String>, i64, EventKind, Value) {
+    match verdict.next {
+        Disposition::End { state, code } => (
+            state.as_str(),
+            code.map(|code| code.as_str().to_owned()),
+            0,
+            EventKind::RunEnded,
+            json!({"state": state, "code": code}),
+        ),
+        Disposition::QueueAtHead => (
+            "queue",
+            None,
+            0,
+            EventKind::AttemptClosed,
+            json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code, "retryInMs": 0}),
+        ),
+        Disposition::BackOff { delay_ms } => (
+            ParkReason::RetryBackoff.as_str(),
+            None,
+            delay_ms,
+            EventKind::AttemptClosed,
+            json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code, "retryInMs": delay_ms}),
+        ),
+        Disposition::Review => (
+            ParkReason::Review.as_str(),
+            None,
+            0,
+            EventKind::RunReview,
+            json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code}),
+        ),
+    }
 }
 
 impl Batch {
@@ -253,36 +295,7 @@ impl Batch {
             .push(facts.attempt - i32::from(!verdict.counts));
         self.lost.push(facts.leases_lost + i32::from(verdict.lost));
         self.spent_ms.push(facts.spent_ms);
-        let (next, end_code, delay, kind, body) = match verdict.next {
-            Disposition::End { state, code } => (
-                state.as_str(),
-                code.map(|code| code.as_str().to_owned()),
-                0,
-                EventKind::RunEnded,
-                json!({"state": state, "code": code}),
-            ),
-            Disposition::QueueAtHead => (
-                "queue",
-                None,
-                0,
-                EventKind::AttemptClosed,
-                json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code, "retryInMs": 0}),
-            ),
-            Disposition::BackOff { delay_ms } => (
-                ParkReason::RetryBackoff.as_str(),
-                None,
-                delay_ms,
-                EventKind::AttemptClosed,
-                json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code, "retryInMs": delay_ms}),
-            ),
-            Disposition::Review => (
-                ParkReason::Review.as_str(),
-                None,
-                0,
-                EventKind::RunReview,
-                json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code}),
-            ),
-        };
+        let (next, end_code, delay, kind, body) = what_follows(facts, verdict);
         self.next.push(next.to_owned());
         self.end_codes.push(end_code);
         self.delays.push(delay);
