@@ -34,7 +34,7 @@ impl RunState {
     }
 
     /// The transitions of R3.1; there are no others. A dead letter that an operator puts back (R3.11) is the one way
-    /// out of an ended state: `failed` to `queued`.
+    /// out of an ended state: `failed` to `queued`, or to `review` where it left an effect of which nobody knows (R4.5).
     pub const fn may_become(self, next: Self) -> bool {
         match self {
             Self::Queued => matches!(
@@ -44,7 +44,7 @@ impl RunState {
             Self::Running => !matches!(next, Self::Running),
             Self::Waiting => matches!(next, Self::Queued | Self::Cancelled | Self::Expired),
             Self::Review => matches!(next, Self::Queued | Self::Failed | Self::Cancelled),
-            Self::Failed => matches!(next, Self::Queued),
+            Self::Failed => matches!(next, Self::Queued | Self::Review),
             Self::Succeeded | Self::Cancelled | Self::Expired => false,
         }
     }
@@ -175,7 +175,8 @@ mod tests {
                 if from.is_ended() {
                     assert_eq!(
                         allowed,
-                        (*from, *to) == (RunState::Failed, RunState::Queued),
+                        *from == RunState::Failed
+                            && matches!(to, RunState::Queued | RunState::Review),
                         "{from} to {to}"
                     );
                 }

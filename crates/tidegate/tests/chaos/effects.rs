@@ -11,8 +11,8 @@ use tidegate_client::Client;
 use tidegate_model::{
     Code, RunId,
     api::{
-        CreateConversation, CreateKey, PutToolServer, ResolveRun, SideEffectLevel, SubmitRun,
-        SubmitTurn,
+        CreateConversation, CreateKey, PutToolServer, ResolveRun, SideEffectLevel, StdioTransport,
+        SubmitRun, SubmitTurn, ToolMount, ToolTransport,
     },
     effect::ReviewVerdict,
     event::EventKind,
@@ -96,13 +96,16 @@ impl Ledger {
         std::fs::write(&script, SERVER).expect("script");
         let text = |path: &Path| path.to_str().expect("path").to_owned();
         let put = PutToolServer {
-            command: "python3".to_owned(),
-            args: vec![
-                text(&script),
-                text(&dir.path().join("calls")),
-                text(&dir.path().join("gate")),
-            ],
-            env: BTreeMap::new(),
+            transport: ToolTransport::Stdio(StdioTransport {
+                command: "python3".to_owned(),
+                args: vec![
+                    text(&script),
+                    text(&dir.path().join("calls")),
+                    text(&dir.path().join("gate")),
+                ],
+                env: BTreeMap::new(),
+            }),
+            mount: ToolMount::default(),
             tools: BTreeMap::from([
                 ("post".to_owned(), SideEffectLevel::Write),
                 ("put".to_owned(), SideEffectLevel::Idempotent),
@@ -110,6 +113,7 @@ impl Ledger {
             ]),
             tenants: None,
             call_timeout_ms: None,
+            idle_timeout_ms: None,
         };
         let name = "ledger".parse().expect("name");
         let admin = &world.admin;
