@@ -77,12 +77,12 @@ pub struct Set {
     idle_timeout_ms: Option<u64>,
     /// The URL of an MCP server (streamable HTTP)
     #[arg(long, value_name = "URL", group = "place")]
-    url: Option<String>,
+    mcp_url: Option<String>,
     /// A JSON file that describes the calls of an HTTP API: {"baseUrl": …, "tools": {"name": {…}}}
     #[arg(long, value_name = "FILE", group = "place")]
     http: Option<PathBuf>,
     /// The program of an MCP server and its arguments, after --
-    #[arg(last = true, value_name = "COMMAND", group = "place", required_unless_present_any = ["url", "http"])]
+    #[arg(last = true, value_name = "COMMAND", group = "place", required_unless_present_any = ["mcp_url", "http"])]
     command: Vec<String>,
 }
 
@@ -138,7 +138,7 @@ impl Set {
                 }
             }
         }
-        let transport = if let Some(url) = self.url {
+        let transport = if let Some(url) = self.mcp_url {
             ToolTransport::StreamableHttp(StreamableHttpTransport {
                 url,
                 headers: headers(self.headers)?,

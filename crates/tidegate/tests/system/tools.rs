@@ -57,13 +57,12 @@ impl World {
 }
 
 const STDIO: &str = "set files --read look --deny drop_* --prefix disk -- /bin/false";
-const URL: &str =
-    "set tracker --idempotent put --url http://127.0.0.1:9/mcp --header Authorization=@TOOL_TOKEN";
+const URL: &str = "set tracker --idempotent put --mcp-url http://127.0.0.1:9/mcp --header Authorization=@TOOL_TOKEN";
 const HTTP: &str = "set shop --read item --header X-Key=@TOOL_TOKEN --http";
 const WRONG: [&str; 4] = [
     "set t",
-    "set t --url http://127.0.0.1/ -- /bin/false",
-    "set t --url http://127.0.0.1/ --header canary-31d9",
+    "set t --mcp-url http://127.0.0.1/ -- /bin/false",
+    "set t --mcp-url http://127.0.0.1/ --header canary-31d9",
     "set t --read x --write x -- /bin/false",
 ];
 
@@ -112,7 +111,7 @@ async fn every_transport_is_set_and_shown() {
 async fn doctor_says_what_is_wrong_with_a_tool_server() {
     let world = World::new().await;
     let refused = world
-        .tool(&["set", "inside", "--url", "http://169.254.169.254/"])
+        .tool(&["set", "inside", "--mcp-url", "http://169.254.169.254/"])
         .await;
     assert!(
         refused.stderr.contains("TIDEGATE_TOOL_NETWORKS"),
@@ -124,7 +123,7 @@ async fn doctor_says_what_is_wrong_with_a_tool_server() {
         .await
         .succeeded();
     world
-        .tool(&["set", "tracker", "--url", "http://127.0.0.1:9/mcp"])
+        .tool(&["set", "tracker", "--mcp-url", "http://127.0.0.1:9/mcp"])
         .await
         .succeeded();
     for server in ["files", "tracker"] {
