@@ -327,6 +327,7 @@ async fn fill(world: &World, tenant: &str) {
         "INSERT INTO run_effects (tenant, run_id, call_id, tool, arguments_digest, idempotent, attempt, fence_generation,
              fence_number, outcome, source, result, note, recorded_at)
          VALUES ($1, $4, 'c1', $2, sha256('x'), false, 1, 1, 1, 'done', 'person', to_jsonb($2::text), $2, now())",
+        "INSERT INTO run_passes (scope, tenant, pass) VALUES ('main', $1, 1)",
         "INSERT INTO lane_waits (scope, bucket, tenant, class, code, facts)
          VALUES ('main', 0, $1, 1, 'WAITING_FOR_WORKER', to_jsonb($2::text))",
         "INSERT INTO api_keys (key_id, hash, role, tenant, name)
