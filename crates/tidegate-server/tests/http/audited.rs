@@ -11,10 +11,7 @@ fn writes(key_id: &str) -> Vec<(&'static str, &'static str, String, Value)> {
     let descriptor = json!({"contract": "capability-descriptor.v1", "poolId": "gpu", "descriptorEpoch": 1, "capabilities": ["ocr"]});
     let provider = json!({"kind": "openai_compatible", "baseUrl": "http://127.0.0.1:9/v1"});
     let model = json!({"provider": "p", "upstreamModel": "x"});
-    let server = json!({
-        "transport": {"stdio": {"command": "/bin/true"}},
-        "tools": {"look": "read"}
-    });
+    let stdio = json!({"stdio": {"command": "/bin/true"}});
     let named = |verb, route, path: &str, body| (verb, route, path.to_owned(), body);
     let plain = |route, body| named("POST", route, route, body);
     let tenant = "/v1/admin/tenants/{tenant}/state";
@@ -58,7 +55,7 @@ fn writes(key_id: &str) -> Vec<(&'static str, &'static str, String, Value)> {
             "PUT",
             "/v1/admin/tool-servers/{name}",
             "/v1/admin/tool-servers/t",
-            server,
+            json!({"transport": stdio, "tools": {"look": "read"}}),
         ),
         named(
             "DELETE",
