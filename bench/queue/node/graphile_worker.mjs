@@ -11,6 +11,7 @@ const [first, second] = numbers.map(Number)
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL, max: 40 })
 // The pool ends with the process; what breaks then is of no interest.
 pool.on('error', () => {})
+pool.on('connect', (client) => client.on('error', () => {}))
 const logger = new Logger(() => (level, message) => { if (level === 'error') console.error(message) })
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 const payload = (tenant, number, at = 0) => ({ tenant, number, at, text: 'x'.repeat(240) })
