@@ -40,7 +40,10 @@ pub(crate) async fn call(
     if let Some(known) = known {
         return Ok(told(&planned.tool, known));
     }
-    let answer = tools.call(offer, &call.name, &call.arguments).await;
+    // Two runs may have calls of the same id.
+    let key = format!("{}:{call_id}", job.run().run_id);
+    let answer = tools.call_under(Some(&key), offer, &call.name, &call.arguments);
+    let answer = answer.await;
     let outcome = match (answer.reached, answer.is_error) {
         (Reached::Unknown, _) => return Err(unknown(&planned.tool, answer.code)),
         (Reached::No, _) | (Reached::Answered, true) => EffectOutcome::Failed,

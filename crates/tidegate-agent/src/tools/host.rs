@@ -183,6 +183,17 @@ impl ToolHost {
     /// Calls a tool by the name a model used. Always answers within the server's time limit; dropping the future
     /// tells the server to stop.
     pub async fn call(&self, offer: &Offer, offered_name: &str, arguments: &str) -> ToolAnswer {
+        self.call_under(None, offer, offered_name, arguments).await
+    }
+
+    /// The same under a key by which the tool can tell that it was called so before.
+    pub async fn call_under(
+        &self,
+        key: Option<&str>,
+        offer: &Offer,
+        offered_name: &str,
+        arguments: &str,
+    ) -> ToolAnswer {
         let Some(tool) = offer.tools.get(offered_name) else {
             let text = "there is no tool of this name; use one of those offered";
             return ToolAnswer::refused(Code::ToolUnavailable, text);
@@ -208,6 +219,7 @@ impl ToolHost {
             name: &name,
             tool: &tool.name.tool,
             arguments,
+            key,
             idle,
             total,
         };

@@ -16,6 +16,7 @@ use tidegate_policy::tool_requests::{self, ToolRequest};
 use tokio::time::timeout;
 
 use super::{
+    live::Bounds,
     network::{Network, deepest, is_same_origin},
     offer::{Reached, ToolAnswer},
     output,
@@ -23,6 +24,9 @@ use super::{
     spec::Endpoint,
 };
 use crate::limits;
+
+/// Under which a call may be sent again without being made again.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// An API that can be called.
 #[derive(Debug)]
@@ -39,6 +43,23 @@ struct Fault {
     code: Code,
     text: String,
     reached: Reached,
+}
+
+impl Fault {
+    /// The same, where a step before it may have done the work already.
+    fn after(mut self, acted: bool) -> Self {
+        if acted {
+            self.reached = Reached::Unknown;
+        }
+        self
+    }
+}
+
+/// The last answer of a call.
+struct Answered {
+    response: Response,
+    /// Whether the call was answered before with a redirect that says where to read what came of it.
+    acted: bool,
 }
 
 /// A request that is under way, or that a redirect asks for.
@@ -73,13 +94,13 @@ impl HttpApi {
         &self.tools
     }
 
-    /// Calls a tool. `idle` bounds each wait for the other side; the caller bounds the whole.
+    /// Calls a tool. The caller bounds the whole.
     pub(super) async fn call(
         &self,
         name: &str,
         tool: &str,
         arguments: &Map<String, Value>,
-        idle: Duration,
+        bounds: Bounds<'_>,
         scrubber: &Scrubber,
     ) -> ToolAnswer {
         let Some(tool) = self.tools.get(tool) else {
@@ -91,12 +112,12 @@ impl HttpApi {
                 return ToolAnswer::refused(Code::InvalidArgument, format!("{name}: {why}"));
             }
         };
-        match self.ask(tool, request, idle).await {
-            Ok((text, is_error)) => ToolAnswer {
+        match self.ask(tool, request, bounds).await {
+            Ok((text, is_error, reached)) => ToolAnswer {
                 text: output::bounded(&scrubber.clean(&text), limits::TOOL_TEXT_MAX_BYTES),
                 code: None,
                 is_error,
-                reached: Reached::Answered,
+                reached,
             },
             Err(fault) => {
                 let text = output::bounded(&scrubber.clean(&fault.text), 1_000);
@@ -109,9 +130,9 @@ impl HttpApi {
         &self,
         tool: &HttpTool,
         request: ToolRequest,
-        idle: Duration,
-    ) -> Result<(String, bool), Fault> {
-        let response = self.follow(tool, request, idle).await?;
+        bounds: Bounds<'_>,
+    ) -> Result<(String, bool, Reached), Fault> {
+        let Answered { response, acted } = self.follow(tool, request, bounds).await?;
         let status = response.status();
         let failed = match tool_requests::meaning(tool, status.as_u16()) {
             StatusMeaning::Answer => false,
@@ -121,14 +142,22 @@ impl HttpApi {
                     code: Code::ToolUnavailable,
                     text: format!("answered with status {status}"),
                     reached: outcome_of(status),
-                });
+                }
+                .after(acted));
             }
+        };
+        // What the call did is done, even where it cannot be read.
+        let reached = if acted && failed {
+            Reached::Unknown
+        } else {
+            Reached::Answered
         };
         let kind = media_type(&response);
         let most = tool.max_bytes.unwrap_or(limits::HTTP_ANSWER_BYTES);
-        let Some(body) = read(response, most, idle).await? else {
-            let text = format!("the answer is larger than {most} bytes; ask for less");
-            return Ok((text, true));
+        let body = read(response, most, bounds.idle).await;
+        let Some(body) = body.map_err(|fault| fault.after(acted))? else {
+            let text = format!("[the answer is larger than {most} bytes and cannot be shown]");
+            return Ok((text, failed, reached));
         };
         let text = if body.is_empty() {
             format!("[no content, status {status}]")
@@ -137,7 +166,7 @@ impl HttpApi {
         } else {
             format!("[{kind} omitted, {} bytes]", body.len())
         };
-        Ok((text, failed))
+        Ok((text, failed, reached))
     }
 
     /// Sends the request, and follows redirects that ask for no trust that was not given.
@@ -145,8 +174,8 @@ impl HttpApi {
         &self,
         tool: &HttpTool,
         request: ToolRequest,
-        idle: Duration,
-    ) -> Result<Response, Fault> {
+        bounds: Bounds<'_>,
+    ) -> Result<Answered, Fault> {
         let address = format!(
             "{}{}",
             self.base.as_str().trim_end_matches('/'),
@@ -162,40 +191,38 @@ impl HttpApi {
             body: request.body,
             trusted: true,
         };
+        let mut acted = false;
         for _ in 0..=limits::REDIRECTS {
-            let response = self.send(&step, idle).await?;
+            let response = self.send(&step, bounds).await;
+            let response = response.map_err(|fault| fault.after(acted))?;
             let status = response.status();
             let meant = tool.statuses.contains_key(status.as_str());
             let target = (status.is_redirection() && !meant)
                 .then(|| location(&response))
                 .flatten();
-            match target {
-                Some(target) => step = self.redirected(step, status, &target)?,
-                None => return Ok(response),
-            }
+            let Some(target) = target else {
+                return Ok(Answered { response, acted });
+            };
+            acted |= step.method != Method::GET && !says_undone(status);
+            let next = self.redirected(step, status, &target);
+            step = next.map_err(|fault| fault.after(acted))?;
         }
-        Err(Fault {
-            text: format!("redirects more than {} times", limits::REDIRECTS),
-            ..unsent("")
-        })
+        let text = format!("redirects more than {} times", limits::REDIRECTS);
+        Err(unsent(&text).after(acted))
     }
 
     fn redirected(&self, step: Step, status: StatusCode, target: &str) -> Result<Step, Fault> {
         let elsewhere = |why: &str| Fault {
             code: Code::ToolUnavailable,
             text: format!("redirects {why}"),
-            // 307 and 308 say that nothing was done yet; the others only that there is something to read.
-            reached: match status.as_u16() {
-                307 | 308 => Reached::No,
-                _ => Reached::Answered,
-            },
+            reached: Reached::No,
         };
         let url = step
             .url
             .join(target)
             .map_err(|_| elsewhere("to no address"))?;
         let stays = is_same_origin(&step.url, &url);
-        let keeps = matches!(status.as_u16(), 307 | 308) || step.method == Method::GET;
+        let keeps = says_undone(status) || step.method == Method::GET;
         if !stays
             && (step.method != Method::GET
                 || step.url.scheme() == "https" && url.scheme() != "https")
@@ -213,15 +240,18 @@ impl HttpApi {
         })
     }
 
-    async fn send(&self, step: &Step, idle: Duration) -> Result<Response, Fault> {
+    async fn send(&self, step: &Step, bounds: Bounds<'_>) -> Result<Response, Fault> {
         let mut request = self.client.request(step.method.clone(), step.url.clone());
         if step.trusted {
             request = request.headers(self.headers.clone());
+            if let Some(key) = bounds.key {
+                request = request.header(IDEMPOTENCY_KEY, key);
+            }
         }
         if let Some(body) = &step.body {
             request = request.json(body);
         }
-        match timeout(idle, request.send()).await {
+        match timeout(bounds.idle, request.send()).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(Fault {
                 code: Code::ToolUnavailable,
@@ -232,7 +262,7 @@ impl HttpApi {
                     Reached::Unknown
                 },
             }),
-            Err(_) => Err(silent(idle)),
+            Err(_) => Err(silent(bounds.idle)),
         }
     }
 }
@@ -248,6 +278,11 @@ pub(super) fn headers(given: &BTreeMap<String, SecretString>) -> Result<HeaderMa
         headers.insert(name, value);
     }
     Ok(headers)
+}
+
+/// Redirects that say that nothing was done yet: the same request is wanted elsewhere.
+fn says_undone(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 307 | 308)
 }
 
 /// Whether anything may have happened: a refusal at the door is none, a failure inside may come after the fact.

@@ -22,6 +22,15 @@ use super::{
 };
 use crate::limits;
 
+/// What holds for each request of a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds<'a> {
+    /// The longest wait for the other side.
+    pub(super) idle: Duration,
+    /// The same for the same call of each attempt of a run.
+    pub(super) key: Option<&'a str>,
+}
+
 /// A server that can be called.
 #[derive(Debug)]
 pub(super) struct Live {
@@ -46,6 +55,8 @@ pub(super) struct Asked<'a> {
     /// The tool at its server.
     pub(super) tool: &'a str,
     pub(super) arguments: Map<String, Value>,
+    /// The same for the same call of each attempt of a run.
+    pub(super) key: Option<&'a str>,
     pub(super) idle: Duration,
     pub(super) total: Duration,
 }
@@ -66,6 +77,7 @@ impl Live {
             name,
             tool,
             arguments,
+            key,
             idle,
             total,
         } = asked;
@@ -75,9 +87,13 @@ impl Live {
                 Callee::Mcp(peer) => {
                     let mut params = CallToolRequestParams::new(tool.to_owned());
                     params.arguments = Some(arguments);
-                    peer.call(name, params, idle, scrubber).await
+                    peer.call(name, params, Bounds { idle, key }, scrubber)
+                        .await
                 }
-                Callee::Http(api) => api.call(name, tool, &arguments, idle, scrubber).await,
+                Callee::Http(api) => {
+                    api.call(name, tool, &arguments, Bounds { idle, key }, scrubber)
+                        .await
+                }
             }
         };
         let answer = timeout(total, answer).await.unwrap_or_else(|_| {

@@ -1,6 +1,6 @@
 //! Calls of MCP servers, over whatever transport: what ends them, and what their failures mean.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use rmcp::{
@@ -8,11 +8,12 @@ use rmcp::{
     model::{
         CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam,
         ClientCapabilities, ClientConfig, ClientRequest, Implementation, ProgressNotificationParam,
-        ProgressToken, RequestId, ServerResult,
+        ProgressToken, RequestId, RequestMetaObject, ServerResult,
     },
     service::{ClientInitializeError, NotificationContext, PeerRequestOptions},
     transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
 };
+use serde_json::Value;
 use tidegate_model::Code;
 use tokio::{
     runtime::Handle,
@@ -21,12 +22,16 @@ use tokio::{
 };
 
 use super::{
+    live::Bounds,
     network::deepest,
     offer::{Reached, ToolAnswer},
     output,
     scrub::Scrubber,
 };
 use crate::limits;
+
+/// Where servers find the key of a call that may be sent again without being made again.
+const CALL_KEY: &str = "tidegate/idempotencyKey";
 
 /// What a server may tell us by itself: that its tools changed, and that a call makes progress.
 #[derive(Debug, Clone, Default)]
@@ -101,10 +106,10 @@ impl McpPeer {
         &self,
         name: &str,
         params: CallToolRequestParams,
-        idle: Duration,
+        bounds: Bounds<'_>,
         scrubber: &Scrubber,
     ) -> ToolAnswer {
-        match self.ask(params, idle).await {
+        match self.ask(params, bounds).await {
             Ok(Some(ServerResult::CallToolResult(result))) => answered(&result, scrubber),
             Ok(Some(_)) => {
                 let text = format!("{name} asks for more than an answer, which is not supported");
@@ -113,7 +118,7 @@ impl McpPeer {
             Ok(None) => {
                 let text = format!(
                     "{name} gave no sign of progress for {} s",
-                    idle.as_secs_f64()
+                    bounds.idle.as_secs_f64()
                 );
                 ToolAnswer::failed(Code::ToolTimeout, text, Reached::Unknown)
             }
@@ -130,11 +135,16 @@ impl McpPeer {
     async fn ask(
         &self,
         params: CallToolRequestParams,
-        idle: Duration,
+        Bounds { idle, key }: Bounds<'_>,
     ) -> Result<Option<ServerResult>, ServiceError> {
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-        let none = PeerRequestOptions::no_options();
-        let handle = self.peer.send_cancellable_request(request, none).await?;
+        let mut options = PeerRequestOptions::no_options();
+        if let Some(key) = key {
+            let mut meta = RequestMetaObject::default();
+            meta.insert(CALL_KEY.to_owned(), Value::from(key));
+            options = options.with_meta(meta);
+        }
+        let handle = self.peer.send_cancellable_request(request, options).await?;
         let token = handle.progress_token.clone();
         let progress = Arc::new(Notify::new());
         let watched = Arc::clone(&progress);

@@ -140,7 +140,7 @@ fn cases() -> Vec<Case> {
         failed("bad", "must be a number"),
         unavailable("down", Reached::Unknown, "503"),
         unavailable("denied", Reached::Answered, "401"),
-        failed("large", "larger than 10000 bytes"),
+        answered("large", one(), "larger than 10000 bytes"),
         answered("image", one(), "[image/png omitted, 3 bytes]"),
         answered("empty", one(), "no content"),
         answered("echo", one(), "[redacted]"),
@@ -262,4 +262,41 @@ async fn redirects_are_checked_and_carry_no_credentials_away() {
     );
     assert_eq!(internal.seen().len(), 0);
     host.shutdown().await;
+}
+
+/// R4.5: a write that was answered with where to read what came of it has been made, whatever comes of the reading; it
+/// carries its key, by which a repetition is told from another call.
+#[tokio::test]
+async fn a_write_that_was_answered_is_not_taken_for_undone() {
+    for (next, code) in [
+        ("/down/1", Some(Code::ToolUnavailable)),
+        ("/bad/1", None),
+        ("/loop/1", Some(Code::ToolUnavailable)),
+    ] {
+        let server = Server::start(PUBLIC, move |seen| match seen.method {
+            Method::POST => redirect(303, next),
+            _ => answer(seen, ""),
+        })
+        .await;
+        let host = host(network(Names::default()), vec![api_spec(&server.url(""))]);
+        let offer = host.offer(&acme(), SideEffectLevel::Write).await;
+        let answer = host
+            .call_under(Some("run:1"), &offer, "shop__write", r#"{"id": 1}"#)
+            .await;
+        assert_eq!(
+            (answer.code, answer.reached),
+            (code, Reached::Unknown),
+            "{next}: {}",
+            answer.text
+        );
+        let seen = server.seen();
+        assert_eq!(
+            seen.iter()
+                .filter(|seen| seen.method == Method::POST)
+                .count(),
+            1
+        );
+        assert_eq!(seen[0].headers["idempotency-key"], "run:1");
+        host.shutdown().await;
+    }
 }

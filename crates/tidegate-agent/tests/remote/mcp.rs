@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::response::{Html, IntoResponse};
+use serde_json::Value;
 use tidegate_agent::tools::{Offer, Reached, ServerState};
 use tidegate_model::{Code, api::SideEffectLevel};
 use tokio::time::{Instant, sleep};
@@ -48,12 +49,21 @@ async fn tools_behind_a_url_are_called() {
         (None, "read was called")
     );
     assert_eq!(answer.reached, Reached::Answered);
+    let answer = host.call_under(Some("run:1"), &offer, "notes__add", "{}");
+    assert_eq!(answer.await.code, None);
     let seen = server.seen();
+    let bodies = seen.iter().map(|seen| serde_json::from_slice(&seen.body));
+    let bodies: Vec<Value> = bodies.filter_map(Result::ok).collect();
+    let keys = bodies.iter().map(|body| &body["params"]["_meta"]);
+    let keys: Vec<_> = keys
+        .filter_map(|meta| meta["tidegate/idempotencyKey"].as_str())
+        .collect();
+    assert_eq!(keys, ["run:1"]);
     assert!(
         seen.iter()
             .all(|seen| seen.headers["authorization"] == "Bearer canary-token")
     );
-    assert_eq!(mcp.calls(), 1);
+    assert_eq!(mcp.calls(), 2);
     host.shutdown().await;
     let last = server.seen().pop().unwrap();
     assert_eq!(last.method, "DELETE", "the session is given back");
