@@ -30,6 +30,7 @@ tidy: ## ranks, sizes, links, words, licences, citations
 check: tidy ## what a commit must pass before its tests: tidy, format, lints, generated files
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets --features xtask/database -- -D warnings
+	$(CARGO) clippy $(LOCKED) --workspace --test chaos --features xtask/database -- -D warnings
 	$(CARGO) xtask sqlx --check
 	$(CARGO) xtask openapi --check
 	$(CARGO) xtask config --check

@@ -157,7 +157,7 @@ impl Ledger {
         };
         let id = conversation.expect("conversation").conversation_id;
         let run = tenant.submit_turn(id, &turn, None).await.expect("turn");
-        let called = std::time::Instant::now() + Duration::from_secs(60);
+        let called = std::time::Instant::now() + Duration::from_mins(1);
         while self.calls() == before {
             assert!(
                 std::time::Instant::now() < called,

@@ -22,7 +22,7 @@ async fn runs_of_a_killed_instance_go_on_elsewhere() {
         .servers
         .iter()
         .map(|server| server.instance)
-        .max_by_key(|instance| instance.to_string())
+        .max_by_key(ToString::to_string)
         .expect("servers");
     let mut most = (victim, Vec::new());
     for server in &world.servers {
@@ -73,7 +73,7 @@ async fn a_drained_instance_hands_its_runs_back() {
     world.until_elsewhere(&held, instance).await;
     let status = world.servers[index]
         .process
-        .wait(Duration::from_secs(60))
+        .wait(Duration::from_mins(1))
         .await;
     assert!(status.success(), "{}", world.logs());
     assert_eq!(
