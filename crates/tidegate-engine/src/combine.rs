@@ -108,9 +108,10 @@ async fn drain<I, O>(
 /// fails nobody else.
 pub(crate) async fn all_or_each<I: Clone, O>(
     items: Vec<I>,
-    run: impl Fn(Vec<I>) -> Outcomes<O>,
+    run: impl Fn(Arc<[I]>) -> Outcomes<O>,
 ) -> Vec<Result<O, Error>> {
-    let error = match run(items.clone()).await {
+    let items: Arc<[I]> = items.into();
+    let error = match run(Arc::clone(&items)).await {
         Ok(outcomes) => return outcomes.into_iter().map(Ok).collect(),
         Err(error) => error,
     };
@@ -123,8 +124,8 @@ pub(crate) async fn all_or_each<I: Clone, O>(
     }
     metrics::counter!("tidegate_batches_split_total").increment(1);
     let mut outcomes = Vec::with_capacity(items.len());
-    for item in items {
-        let outcome = run(vec![item]).await;
+    for item in items.iter() {
+        let outcome = run(Arc::from([item.clone()])).await;
         outcomes.push(outcome.and_then(|mut one| {
             one.pop().ok_or(Error::Internal {
                 what: "a batch of one had no outcome",
@@ -137,4 +138,45 @@ pub(crate) async fn all_or_each<I: Clone, O>(
 /// A batch's size, as histograms take it.
 pub(crate) fn count(calls: usize) -> f64 {
     f64::from(u32::try_from(calls).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A batch of numbers in which 7 is refused, and 0 finds no database.
+    fn run(batch: Arc<[u32]>) -> Outcomes<u32> {
+        Box::pin(async move {
+            if batch.contains(&0) {
+                let gone = tidegate_store::Error::from(sqlx::Error::PoolTimedOut);
+                return Err(gone.into());
+            }
+            if batch.contains(&7) {
+                return Err(Error::invalid("number", "not 7"));
+            }
+            Ok(batch.iter().map(|number| number * 2).collect())
+        })
+    }
+
+    fn codes(outcomes: Vec<Result<u32, Error>>) -> Vec<Result<u32, Code>> {
+        outcomes
+            .into_iter()
+            .map(|outcome| outcome.map_err(|error| error.code()))
+            .collect()
+    }
+
+    /// One bad call of a batch fails nobody else.
+    #[tokio::test]
+    async fn a_bad_call_fails_alone() {
+        let outcomes = all_or_each(vec![1, 7, 3], run).await;
+        assert_eq!(codes(outcomes), [Ok(2), Err(Code::InvalidArgument), Ok(6)]);
+    }
+
+    /// Where the database is away nothing is tried again call by call.
+    #[tokio::test]
+    async fn a_lost_database_fails_all_at_once() {
+        let outcomes = all_or_each(vec![0, 7, 3], run).await;
+        let away = || Err(Code::DatabaseUnavailable);
+        assert_eq!(codes(outcomes), [away(), away(), away()]);
+    }
 }

@@ -90,7 +90,7 @@ async fn a_takeover_changes_only_what_is_still_lost() {
         .await;
     assert_eq!(again[0].run_id, leases[1].run_id);
 
-    let reports = leases
+    let reports: Vec<_> = leases
         .iter()
         .map(|lease| report_of(lease, Report::LeaseLost))
         .collect();
@@ -566,6 +566,48 @@ async fn a_key_that_is_rolled_back_is_free() {
     };
     assert_eq!(place, Place::Queued);
     assert_eq!(world.count("SELECT count(*) FROM agent_runs").await, 1);
+    world.audit().await;
+}
+
+/// O-06: of two reports about one lease in a batch the first one counts; one under another fence counts for nothing, even
+/// before it.
+#[tokio::test]
+async fn a_batch_closes_each_lease_once() {
+    let acme = tenant("acme");
+    let world = World::new(&["acme"]).await;
+    for _ in 0..2 {
+        world.submit(&acme, RunKind::BusinessTask).await;
+    }
+    let leases = world
+        .claim(&acme, QuotaBucket::Uncounted, 2, None, 30_000)
+        .await;
+    let completed = |lease| report_of(lease, Report::Completed);
+    let mut stale = completed(&leases[0]);
+    stale.lease.fence.number -= 1;
+    let reports = vec![
+        stale,
+        completed(&leases[0]),
+        completed(&leases[1]),
+        completed(&leases[0]),
+    ];
+    let closed = world
+        .store
+        .fleet()
+        .close_attempts(reports, Closer::Holder, rig::decide(), DAY_MS)
+        .await
+        .expect("close");
+    let mut runs: Vec<_> = closed
+        .iter()
+        .map(|run| (run.key.run_id, run.fence))
+        .collect();
+    let mut expected: Vec<_> = leases
+        .iter()
+        .map(|lease| (lease.run_id, lease.fence))
+        .collect();
+    runs.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(runs, expected);
+    assert_eq!(world.count("SELECT count(*) FROM run_attempts").await, 2);
     world.audit().await;
 }
 

@@ -125,7 +125,7 @@ async fn sweep(store: Store, done: Arc<AtomicBool>) {
     while !done.load(Ordering::Relaxed) {
         let fleet = store.fleet();
         if let Ok(lost) = fleet.expired_leases("main", 100).await {
-            let reports = lost
+            let reports: Vec<_> = lost
                 .into_iter()
                 .map(|lease| CloseReport {
                     lease,

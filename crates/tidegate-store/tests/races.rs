@@ -78,7 +78,7 @@ impl Load {
         while self.goes_on() {
             let fleet = self.world.store.fleet();
             let lost = fleet.expired_leases("main", 50).await.expect("expired");
-            let reports = lost
+            let reports: Vec<_> = lost
                 .into_iter()
                 .map(|lease| CloseReport {
                     lease,

@@ -26,6 +26,9 @@ use tidegate_store::{
 /// just hold the tenant's lock.
 const MISSES_MAX: u32 = 3;
 
+/// The place of a run that was woken, taken over or let in by the turn before it.
+pub(crate) const AT_THE_HEAD: (i16, i16) = (Place::FIRST.rank, Place::FIRST.urgency);
+
 /// A lane that has got work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneHint {
@@ -33,8 +36,8 @@ pub struct LaneHint {
     pub lane: LaneKey,
     /// What a pool must offer.
     pub capability: Capability,
-    /// Rank and negated priority of the new run, where they are known.
-    pub place: Option<(i16, i16)>,
+    /// Rank and negated priority of the new run.
+    pub place: (i16, i16),
     /// When it was created, in milliseconds.
     pub created_ms: i64,
 }
@@ -152,11 +155,12 @@ impl Book {
                 running: 0,
                 lanes: BTreeMap::new(),
             });
-        let place = hint.place.map_or(Place::FIRST, |(rank, urgency)| Place {
+        let (rank, urgency) = hint.place;
+        let place = Place {
             rank,
             urgency,
             position: i64::MAX,
-        });
+        };
         let lane = group.lanes.entry(hint.lane.class).or_insert_with(|| Lane {
             capability: hint.capability.clone(),
             head: place,
@@ -291,16 +295,18 @@ impl Book {
         opened: &[OpenedLease],
         share: impl Fn(&TenantId) -> Share,
     ) -> bool {
-        let mut again = false;
-        for (index, ask) in asks.iter().enumerate() {
-            let mut last: Option<&OpenedLease> = None;
-            let mut taken = 0;
-            for lease in opened.iter().filter(|lease| lease.ask == index) {
-                taken += 1;
-                if last.is_none_or(|last| last.place < lease.place) {
-                    last = Some(lease);
-                }
+        let mut gifts: Vec<(i64, Option<&OpenedLease>)> = vec![(0, None); asks.len()];
+        for lease in opened {
+            let Some((taken, last)) = gifts.get_mut(lease.ask) else {
+                continue;
+            };
+            *taken += 1;
+            if last.is_none_or(|last| last.place < lease.place) {
+                *last = Some(lease);
             }
+        }
+        let mut again = false;
+        for (ask, (taken, last)) in asks.iter().zip(gifts) {
             let cost = u64::try_from(ask.cost).unwrap_or(0);
             if taken > 0 {
                 let cost = cost.saturating_mul(u64::try_from(taken).unwrap_or(0));

@@ -20,7 +20,7 @@ use tidegate_policy::buckets;
 use tokio::sync::{Mutex, Notify};
 
 pub use book::LaneHint;
-pub(crate) use book::{Book, Share, Want};
+pub(crate) use book::{AT_THE_HEAD, Book, Share, Want};
 
 use crate::trouble::Trouble;
 
@@ -30,6 +30,8 @@ pub struct Claims {
     view_age: Duration,
     pub(crate) book: parking_lot::Mutex<Book>,
     reader: Mutex<view::Reader>,
+    /// Whether anybody has claimed here: nobody else needs the book, and only a reading empties it.
+    used: AtomicBool,
     /// Whether the lanes have been read once.
     complete: AtomicBool,
     /// Whether something has changed that nobody said precisely.
@@ -49,6 +51,7 @@ impl Claims {
             view_age,
             book: parking_lot::Mutex::default(),
             reader: Mutex::default(),
+            used: AtomicBool::new(false),
             complete: AtomicBool::new(false),
             stale: AtomicBool::new(false),
             pools: Mutex::default(),
@@ -63,6 +66,10 @@ impl Claims {
     /// Slots that wait in claims of this instance, by pool: what an idle worker looks like from here.
     pub fn waiting(&self) -> HashMap<PoolId, u32> {
         self.waiting.lock().clone()
+    }
+
+    fn is_used(&self) -> bool {
+        self.used.load(Ordering::Acquire)
     }
 
     fn is_complete(&self) -> bool {

@@ -1,6 +1,9 @@
 //! Reading the lanes: by a cursor, in chunks, never longer than a fifth of the time.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use tidegate_store::lanes::LaneKey;
 
@@ -56,6 +59,7 @@ impl Engine {
     /// lanes takes; how long until more is owed.
     pub(crate) async fn read_lanes(&self) -> Result<Option<Duration>, Error> {
         let claims = self.claims();
+        claims.used.store(true, Ordering::Release);
         let mut reader = match claims.reader.try_lock() {
             Ok(reader) => reader,
             // Somebody reads. Only who knows nothing at all waits for that.

@@ -68,7 +68,7 @@ impl Drop for Waiting<'_> {
 /// What is to be hinted to the other instances.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    queued: HashMap<LaneKey, Capability>,
+    queued: HashMap<LaneKey, (Capability, (i16, i16))>,
     freed: HashMap<(QuotaBucket, TenantId), i64>,
     /// Something that cannot be said precisely, or too much of it.
     all: bool,
@@ -83,8 +83,11 @@ impl Outbox {
             return;
         }
         for hint in queued {
-            self.queued
-                .insert(hint.lane.clone(), hint.capability.clone());
+            let (_, place) = self
+                .queued
+                .entry(hint.lane.clone())
+                .or_insert_with(|| (hint.capability.clone(), hint.place));
+            *place = hint.place.min(*place);
         }
         for (bucket, tenant) in freed {
             *self.freed.entry((*bucket, tenant.clone())).or_default() += 1;
@@ -95,11 +98,11 @@ impl Outbox {
     fn take(&mut self) -> String {
         let Self { queued, freed, all } = std::mem::take(self);
         let mut lines = String::new();
-        for (lane, capability) in queued {
+        for (lane, (capability, (rank, urgency))) in queued {
             let bucket = bucket_number(lane.bucket);
             let _infallible = writeln!(
                 lines,
-                "q {bucket} {} {} {capability}",
+                "q {bucket} {} {} {rank} {urgency} {capability}",
                 lane.tenant, lane.class
             );
         }
@@ -132,8 +135,8 @@ fn parse(line: &str) -> Option<Hint> {
                 tenant,
                 class: number.parse().ok()?,
             },
+            place: (words.next()?.parse().ok()?, words.next()?.parse().ok()?),
             capability: words.next()?.parse().ok()?,
-            place: None,
             created_ms: crate::clock::now().timestamp_millis(),
         })),
         "f" => Some(Hint::Freed(bucket, tenant, number.parse().ok()?)),
@@ -151,6 +154,7 @@ impl Claims {
     fn hear(&self, payload: &str) {
         let hints: Option<Vec<Hint>> = payload.lines().map(parse).collect();
         match hints {
+            _ if !self.is_used() => {}
             Some(hints) if !hints.is_empty() => {
                 let mut book = self.book.lock();
                 for hint in hints {
@@ -179,7 +183,7 @@ impl Engine {
     /// Says which lanes have got work, and of which tenants leases have ended.
     pub(crate) fn work_moved(&self, queued: &[LaneHint], freed: &[(QuotaBucket, TenantId)]) {
         let claims = self.claims();
-        {
+        if claims.is_used() {
             let mut book = claims.book.lock();
             for (bucket, tenant) in freed {
                 book.freed(*bucket, tenant, 1);

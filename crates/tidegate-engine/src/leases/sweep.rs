@@ -95,7 +95,7 @@ async fn close(
     report: Report,
     closer: Closer,
 ) -> Result<usize, Error> {
-    let reports = leases
+    let reports: Vec<CloseReport> = leases
         .into_iter()
         .map(|lease| CloseReport {
             lease,

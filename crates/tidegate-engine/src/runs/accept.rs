@@ -119,7 +119,7 @@ async fn put(engine: &Engine, tenant: &TenantId, run: NewRun) -> Result<Accepted
             class: run.class,
         },
         capability: run.capability.clone(),
-        place: Some((1, -run.priority)),
+        place: (1, -run.priority),
         created_ms: 0,
     };
     let submitted = if run.turn.is_some() {

@@ -18,7 +18,7 @@ use tidegate_store::attempts::close::{CloseReport, Closed, Closer, Decide};
 use super::held::lease_lost;
 use crate::{
     Engine, Error, Principal,
-    claims::{LaneHint, share},
+    claims::{AT_THE_HEAD, LaneHint, share},
     combine::{Answers, all_or_each, count},
     runs::accept::refuse_nul,
 };
@@ -199,21 +199,18 @@ fn end_all(engine: Engine, reports: Vec<CloseReport>) -> Answers<Option<Closed>>
     })
 }
 
-/// Of two endings of one run the second finds what the first has left, so it comes after it.
-async fn end(engine: &Engine, reports: Vec<CloseReport>) -> Result<Vec<Option<Closed>>, Error> {
+/// The attempts that were closed, in the place of the first report about each.
+async fn end(engine: &Engine, reports: Arc<[CloseReport]>) -> Result<Vec<Option<Closed>>, Error> {
     let mut outcomes: Vec<Option<Closed>> = reports.iter().map(|_| None).collect();
-    let mut rest: Vec<(usize, CloseReport)> = reports.into_iter().enumerate().collect();
-    while !rest.is_empty() {
-        let mut places: HashMap<RunId, usize> = HashMap::new();
-        let (now, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(place, report)| {
-            *places.entry(report.lease.key.run_id).or_insert(*place) == *place
-        });
-        rest = later;
-        let now = now.into_iter().map(|(_, report)| report).collect();
-        for closed in close_all(engine, now, Closer::Holder).await? {
-            if let Some(place) = places.get(&closed.key.run_id) {
-                outcomes[*place] = Some(closed);
-            }
+    let mut places: HashMap<(RunId, Fence), usize> = HashMap::new();
+    for (place, report) in reports.iter().enumerate() {
+        places
+            .entry((report.lease.key.run_id, report.lease.fence))
+            .or_insert(place);
+    }
+    for closed in close_all(engine, reports, Closer::Holder).await? {
+        if let Some(place) = places.get(&(closed.key.run_id, closed.fence)) {
+            outcomes[*place] = Some(closed);
         }
     }
     Ok(outcomes)
@@ -222,7 +219,7 @@ async fn end(engine: &Engine, reports: Vec<CloseReport>) -> Result<Vec<Option<Cl
 /// Closes attempts by the policy's verdict, and tells everybody whom it concerns.
 pub(crate) async fn close_all(
     engine: &Engine,
-    reports: Vec<CloseReport>,
+    reports: impl Into<Arc<[CloseReport]>>,
     closer: Closer,
 ) -> Result<Vec<Closed>, Error> {
     let decide: Decide =
@@ -278,7 +275,7 @@ fn queued_by(run: &Closed) -> Vec<LaneHint> {
         hints.push(LaneHint {
             lane: run.lane.clone(),
             capability: run.capability.clone(),
-            place: None,
+            place: AT_THE_HEAD,
             created_ms,
         });
     }
@@ -286,7 +283,7 @@ fn queued_by(run: &Closed) -> Vec<LaneHint> {
         hints.push(LaneHint {
             lane: turn.lane.clone(),
             capability: turn.capability.clone(),
-            place: None,
+            place: AT_THE_HEAD,
             created_ms,
         });
     }

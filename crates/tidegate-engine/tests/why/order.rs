@@ -3,14 +3,22 @@
 use serde_json::json;
 use tidegate_engine::{Engine, Principal, claims, runs, worker};
 use tidegate_model::{
-    PoolId,
-    api::{AttemptUsage, CompleteRun, Lease},
+    Code, PoolId,
+    api::{AttemptAnswer, AttemptUsage, CompleteRun, Lease},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::rig::{World, claim_on, member, settings, task};
 
 async fn finish(engine: &Engine, lease: &Lease, tokens: i64) {
+    complete(engine, lease, tokens).await.expect("complete");
+}
+
+async fn complete(
+    engine: &Engine,
+    lease: &Lease,
+    tokens: i64,
+) -> Result<AttemptAnswer, tidegate_engine::Error> {
     worker::close::complete(
         engine,
         &Principal::built_in_worker(PoolId::builtin()),
@@ -23,7 +31,6 @@ async fn finish(engine: &Engine, lease: &Lease, tokens: i64) {
         },
     )
     .await
-    .expect("complete");
 }
 
 /// R3.8, R3.12: runs are charged what they cost, and an instance that starts later goes on in the order that the first one
@@ -83,4 +90,42 @@ async fn hints_of_other_instances_are_heard() {
     let run = world.submit(task("chat")).await;
     let leases = waits.await.expect("claim");
     assert_eq!(leases.first().map(|lease| lease.run.run_id), Some(run));
+}
+
+/// R3.1: submissions and completions of one moment share statements; every caller gets its own run, and of two
+/// completions of one attempt one is told that the lease is lost.
+#[tokio::test]
+async fn calls_of_one_moment_share_statements() {
+    const CALLS: usize = 100;
+    let world = World::new(settings()).await;
+    let engine = &world.engine;
+    let submit = || async { world.submit(task("chat")).await };
+    let mut runs = futures::future::join_all((0..CALLS).map(|_| submit())).await;
+    runs.sort_unstable();
+    runs.dedup();
+    assert_eq!(runs.len(), CALLS);
+    let submitting = transactions(&world, "agent_runs").await;
+    assert!(submitting <= 10, "{submitting} transactions");
+
+    let leases = world.claim(&PoolId::builtin(), 100).await;
+    assert_eq!(leases.len(), CALLS);
+    let ends = leases
+        .iter()
+        .chain(leases.first())
+        .map(|lease| complete(engine, lease, 0));
+    let ends = futures::future::join_all(ends).await;
+    let lost: Vec<_> = ends.into_iter().filter_map(Result::err).collect();
+    assert_eq!(lost.len(), 1);
+    assert_eq!(lost[0].code(), Code::LeaseLost);
+    let closing = transactions(&world, "run_attempts").await;
+    assert!(closing <= 10, "{closing} transactions");
+}
+
+/// How many transactions wrote the rows of a table that is only inserted into.
+async fn transactions(world: &World, table: &str) -> i64 {
+    let query = format!("SELECT count(DISTINCT xmin::text) FROM {table}");
+    sqlx::query_scalar(sqlx::AssertSqlSafe(query))
+        .fetch_one(world.db.pool())
+        .await
+        .expect("count")
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{
-    Capability, RunId,
+    Capability, Fence, RunId,
     api::MessageRole,
     event::EventKind,
     run::{ParkReason, RunState},
@@ -69,6 +69,8 @@ pub enum Closer {
 pub struct Closed {
     /// Where the lease stood.
     pub key: LeaseKey,
+    /// Under which fence it was held.
+    pub fence: Fence,
     /// What was decided.
     pub verdict: Verdict,
     /// From the stop mark to this release, in milliseconds.
@@ -104,18 +106,19 @@ pub type Decide = Arc<dyn Fn(&AttemptFacts, Report) -> Verdict + Send + Sync>;
 impl Fleet {
     /// Closes attempts in one transaction: attempt row, end or next place, event, slot, messages, next turn.
     ///
-    /// Reports whose lease is not held as `closer` demands are left out of the answer and change nothing (R4.2).
+    /// Reports whose lease is not held as `closer` demands are left out of the answer and change nothing (R4.2); so is the
+    /// second of two about the same lease.
     pub async fn close_attempts(
         &self,
-        reports: Vec<CloseReport>,
+        reports: impl Into<Arc<[CloseReport]>>,
         closer: Closer,
         decide: Decide,
         queue_max_age_ms: i64,
     ) -> Result<Vec<Closed>, Error> {
+        let reports = reports.into();
         if reports.is_empty() {
             return Ok(Vec::new());
         }
-        let reports = Arc::new(reports);
         self.store()
             .transaction("close_attempts", move |tx| {
                 let reports = Arc::clone(&reports);
@@ -138,13 +141,17 @@ async fn close(
     lock_conversations(tx, &conversations_of(reports)).await?;
     let locked = lock_leases(tx, reports, closer).await?;
     let unknown = unknown_effects(tx, &locked).await?;
-    let by_run: HashMap<RunId, &CloseReport> =
-        reports.iter().map(|r| (r.lease.key.run_id, r)).collect();
+    let mut first: HashMap<(RunId, Fence), &CloseReport> = HashMap::new();
+    for report in reports {
+        first
+            .entry((report.lease.key.run_id, report.lease.fence))
+            .or_insert(report);
+    }
     let mut outcomes = Vec::with_capacity(locked.len());
     let mut batch = Batch::default();
     let mut turns = Vec::new();
     for lease in locked {
-        let Some(report) = by_run.get(&lease.lease.key.run_id) else {
+        let Some(report) = first.remove(&(lease.lease.key.run_id, lease.lease.fence)) else {
             continue;
         };
         let mut facts = lease.facts;
@@ -199,6 +206,7 @@ impl Closed {
                 tenant: lease.lease.key.tenant.clone(),
                 class: lease.class,
             },
+            fence: lease.lease.fence,
             key: lease.lease.key,
             verdict,
             stop_to_release_ms: lease.stop_to_release_ms,

@@ -1,6 +1,6 @@
 //! Accepting runs that are no turns: many at once, of any tenants, by one statement.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -25,13 +25,17 @@ impl Fleet {
     /// One statement writes all of them with their places and first events, so each is there whole or not at all. A key
     /// that another transaction is just using is waited for, so that nobody is told of a run that never came to be
     /// (O-33); keys are taken in their order, so that two batches cannot wait for each other.
-    pub async fn submit_runs(&self, submissions: Vec<Submission>) -> Result<Vec<Submitted>, Error> {
+    pub async fn submit_runs(
+        &self,
+        submissions: impl Into<Arc<[Submission]>>,
+    ) -> Result<Vec<Submitted>, Error> {
+        let submissions = submissions.into();
         if submissions.is_empty() {
             return Ok(Vec::new());
         }
         self.store()
             .statement("submit_runs", move |connection| {
-                let submissions = submissions.clone();
+                let submissions = Arc::clone(&submissions);
                 Box::pin(async move { submit(connection, &submissions).await })
             })
             .await

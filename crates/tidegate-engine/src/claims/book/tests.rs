@@ -33,7 +33,7 @@ fn row(key: &LaneKey, position: i64, queued: i64, running: i64) -> LaneRow {
     }
 }
 
-fn hint(key: &LaneKey, place: Option<(i16, i16)>) -> LaneHint {
+fn hint(key: &LaneKey, place: (i16, i16)) -> LaneHint {
     LaneHint {
         lane: key.clone(),
         capability: Capability::chat(),
@@ -101,8 +101,8 @@ fn hints_are_planned_at_once() {
     let mut book = Book::default();
     let acme = lane("acme", 4);
     assert!(asked(&book).is_empty());
-    book.queued(&hint(&acme, Some((1, 0))));
-    book.queued(&hint(&acme, Some((1, 0))));
+    book.queued(&hint(&acme, (1, 0)));
+    book.queued(&hint(&acme, (1, 0)));
     assert_eq!(asked(&book), [("acme".to_owned(), 4, 2)]);
 }
 
@@ -128,9 +128,9 @@ fn claims_start_behind_what_was_taken() {
         .unwrap();
     lane.from = at(140);
     // A younger run of the same kind stands behind; a woken one before.
-    book.queued(&hint(&acme, Some((1, 0))));
+    book.queued(&hint(&acme, (1, 0)));
     assert_eq!(from(&book), at(140));
-    book.queued(&hint(&acme, Some((0, 0))));
+    book.queued(&hint(&acme, AT_THE_HEAD));
     assert_eq!(from(&book), Place::FIRST);
 }
 
