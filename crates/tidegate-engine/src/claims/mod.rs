@@ -11,12 +11,15 @@ pub mod wake;
 
 use std::{
     collections::HashMap,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use tidegate_model::{PoolId, TenantId};
-use tidegate_policy::buckets;
+use tidegate_policy::tiers::Tiers;
 use tokio::sync::{Mutex, Notify};
 
 pub use book::LaneHint;
@@ -39,6 +42,8 @@ pub struct Claims {
     hints: Notify,
     outbox: parking_lot::Mutex<wake::Outbox>,
     waiting: parking_lot::Mutex<HashMap<PoolId, u32>>,
+    /// What each tenant may have, as the last claim knew it.
+    tiers: parking_lot::RwLock<Arc<Tiers>>,
     /// Of claims in background lanes, beside foreground ones that got through.
     pub(crate) background: parking_lot::Mutex<Trouble>,
 }
@@ -56,6 +61,7 @@ impl Claims {
             hints: Notify::new(),
             outbox: parking_lot::Mutex::default(),
             waiting: parking_lot::Mutex::default(),
+            tiers: parking_lot::RwLock::default(),
             background: parking_lot::Mutex::new(Trouble::new("claiming in background lanes")),
         }
     }
@@ -66,10 +72,19 @@ impl Claims {
     }
 
     /// The caps and the weight of a tenant.
-    pub(crate) fn share(&self, _tenant: &TenantId) -> Share {
+    pub(crate) fn share(&self, tenant: &TenantId) -> Share {
+        let shares = self.tiers.read().of(tenant);
         Share {
-            tier: buckets::STANDARD,
-            weight: 1,
+            tier: shares.caps(),
+            weight: shares.weight.value,
+        }
+    }
+
+    /// Takes note of tiers and overrides as they are now.
+    pub(crate) fn know(&self, tiers: Arc<Tiers>) {
+        let known = Arc::ptr_eq(&*self.tiers.read(), &tiers);
+        if !known {
+            *self.tiers.write() = tiers;
         }
     }
 

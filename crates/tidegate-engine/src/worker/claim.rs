@@ -114,6 +114,7 @@ async fn claim_now(
     let capabilities: Vec<Capability> = engine.pool_capabilities(&holder.pool).await?;
     let owed = engine.read_lanes().await?;
     let claims = engine.claims();
+    claims.know(engine.tiers().await?);
     let want = Want {
         capabilities: &capabilities,
         runs: request.max,
