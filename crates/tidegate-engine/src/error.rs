@@ -75,6 +75,7 @@ impl Error {
             Self::Shared(error) => error.code(),
             Self::Refused(refusal) => refusal.code,
             Self::Store(error) if error.is_unavailable() => Code::DatabaseUnavailable,
+            Self::Store(store::Error::IdempotencyConflict) => Code::IdempotencyConflict,
             Self::Store(_) | Self::Internal { .. } => Code::Internal,
         }
     }
@@ -96,6 +97,11 @@ impl Error {
                  Idempotency-Key, which does nothing twice",
             )
             .with_retry_after_ms(1_000),
+            Self::Store(store::Error::IdempotencyConflict) => Problem::new(
+                Code::IdempotencyConflict,
+                "this Idempotency-Key was used with another request; use a new key for a new request",
+            )
+            .with_field("idempotency-key"),
             Self::Store(_) | Self::Internal { .. } => Problem::new(
                 Code::Internal,
                 "the server met a defect; its log has the cause under this request id",

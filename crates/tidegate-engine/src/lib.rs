@@ -32,6 +32,7 @@ pub mod pools;
 pub mod principal;
 pub mod ready;
 pub mod redis_link;
+pub mod repeats;
 pub mod runs;
 pub mod secrets;
 pub mod settings;

@@ -35,6 +35,9 @@ pub fn spawn(engine: &Engine, stop: &CancellationToken) -> JoinSet<()> {
     keep("tenant erasure", |e, s| {
         Box::pin(crate::tenants::erasure::run(e, s))
     });
+    keep("idempotency keys", |e, s| {
+        Box::pin(crate::repeats::forget::run(e, s))
+    });
     keep("redis", |e, s| Box::pin(crate::redis_link::run(e, s)));
     keep("sweep", |e, s| Box::pin(crate::leases::sweep::run(e, s)));
     keep("lane observer", |e, s| {

@@ -18,15 +18,16 @@ pub fn me(principal: &Principal) -> MeView {
 }
 
 /// The limits of the caller's tenant.
-pub fn limits(engine: &Engine, principal: &Principal) -> Result<LimitsView, Error> {
+pub async fn limits(engine: &Engine, principal: &Principal) -> Result<LimitsView, Error> {
     let tenant = principal.require_tenant()?;
-    Ok(tenants::limits::effective(engine.settings(), tenant))
+    tenants::limits::effective(engine, tenant).await
 }
 
 /// What the caller's tenant has queued and running now. Any key of the tenant may ask: a coordinator decides by it what to
 /// submit next.
 pub async fn usage(engine: &Engine, principal: &Principal) -> Result<UsageView, Error> {
     let tenant = principal.require_tenant()?;
+    let shares = engine.tiers().await?.of(tenant);
     let counts = engine.store().tenant(tenant).usage().await?;
     Ok(UsageView {
         tenant: tenant.clone(),
@@ -36,7 +37,7 @@ pub async fn usage(engine: &Engine, principal: &Principal) -> Result<UsageView, 
                 bucket: count.bucket,
                 queued: count.queued,
                 running: count.running,
-                cap: tenants::limits::cap(engine.settings(), count.bucket),
+                cap: tenants::limits::cap(engine.settings(), &shares, count.bucket),
             })
             .collect(),
     })

@@ -11,6 +11,7 @@ use std::{
 };
 
 use tidegate_model::{ConfigKind, KeyId};
+use tidegate_policy::tiers::Tiers;
 use tidegate_store::cluster::Generation;
 
 use crate::{
@@ -54,6 +55,8 @@ caches! {
     keys: [u8; 32] => Arc<CachedKey>, emptied by [Key, Tenant], at most KEYS_MAX;
     /// The opened catalogue. Platform-wide: it belongs to the operator; tools are cut to a tenant when they are offered.
     catalog: () => Arc<ResolvedCatalog>, emptied by [Provider, Model, ToolServer, Cluster], at most 1;
+    /// Tiers and overrides of all tenants. Platform-wide: each look-up names its tenant.
+    tiers: () => Arc<Tiers>, emptied by [Tier, Tenant], at most 1;
 }
 
 impl Caches {

@@ -3,12 +3,12 @@
 use chrono::{DateTime, Utc};
 use tidegate_model::{
     Code, KeyId, PoolId, TenantId,
-    api::KeyView,
+    api::{KeyGrants, KeyView},
     principal::{KeyScope, Role},
 };
-use tidegate_store::Author;
+use tidegate_store::{Author, Intent};
 
-use crate::Error;
+use crate::{Error, checks};
 
 /// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,10 +25,14 @@ pub struct Principal {
     pub user: Option<String>,
     /// Rights besides the role's.
     pub scopes: Vec<KeyScope>,
+    /// What its runs are granted.
+    pub grants: KeyGrants,
     /// When the key ends.
     pub expires_at: Option<DateTime<Utc>>,
     /// The request it came with, for the audit log.
     pub request_id: Option<String>,
+    /// What makes a repeat of the request harmless, where it carries an idempotency key.
+    pub intent: Option<Intent>,
 }
 
 impl Principal {
@@ -41,8 +45,10 @@ impl Principal {
             pool: key.pool,
             user: key.user,
             scopes: key.scopes,
+            grants: key.grants,
             expires_at: key.expires_at,
             request_id: None,
+            intent: None,
         }
     }
 
@@ -55,8 +61,10 @@ impl Principal {
             pool: Some(pool),
             user: None,
             scopes: Vec::new(),
+            grants: KeyGrants::default(),
             expires_at: None,
             request_id: None,
+            intent: None,
         }
     }
 
@@ -96,11 +104,17 @@ impl Principal {
         Ok(())
     }
 
-    /// Who writes, for the audit log.
+    /// Whether what was answered is an earlier answer of the same write (R3.1).
+    pub fn is_replayed(&self) -> bool {
+        self.intent.as_ref().is_some_and(Intent::is_replayed)
+    }
+
+    /// Who writes, for the audit log, and under which intent.
     pub(crate) fn author(&self) -> Author {
         Author {
             actor: self.key_id.to_string(),
             request_id: self.request_id.clone(),
+            intent: self.intent.clone(),
         }
     }
 
@@ -122,6 +136,23 @@ impl Principal {
                 "this needs a worker key; make one with `tidegate key create --role worker --pool NAME`",
             )
         })
+    }
+
+    /// The user that a request is for: the key's own, or the one it names, where the key may act for users (R2.4).
+    pub fn user_of(&self, named: Option<String>) -> Result<Option<String>, Error> {
+        if let Some(named) = &named {
+            checks::filled("user", named, checks::LABEL_MAX)?;
+        }
+        match named {
+            None => Ok(self.user.clone()),
+            Some(named) if self.user.as_ref() == Some(&named) => Ok(Some(named)),
+            Some(named) if self.has_scope(KeyScope::ActForUsers) => Ok(Some(named)),
+            Some(_) => Err(Error::refused(
+                Code::Forbidden,
+                "naming another user than the key's own needs a key with the scope act_for_users; make one with \
+                 `tidegate key create --scope act_for_users`, or leave user out",
+            )),
+        }
     }
 
     /// Whether the key carries a scope.

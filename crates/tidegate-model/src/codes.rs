@@ -17,7 +17,7 @@ text_enum! {
         NotFound = "NOT_FOUND",
         /// The method is not one of the route's.
         MethodNotAllowed = "METHOD_NOT_ALLOWED",
-        /// The idempotency key was used with another body.
+        /// The idempotency key was used with another request.
         IdempotencyConflict = "IDEMPOTENCY_CONFLICT",
         /// The fence is not that of the run's open lease.
         LeaseLost = "LEASE_LOST",
@@ -142,7 +142,7 @@ impl Code {
             Self::Forbidden => "the key may not do this",
             Self::NotFound => "not found",
             Self::MethodNotAllowed => "the route does not have this method",
-            Self::IdempotencyConflict => "the idempotency key was used with another body",
+            Self::IdempotencyConflict => "the idempotency key was used with another request",
             Self::LeaseLost => "the lease is no longer held",
             Self::StateConflict => "the run is not in a state that allows this",
             Self::VersionConflict => "somebody else changed it first",

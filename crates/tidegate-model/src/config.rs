@@ -15,6 +15,8 @@ text_enum! {
         Model = "model",
         /// A tool server changed.
         ToolServer = "tool_server",
+        /// What a tenant may have changed: its tier or its override.
+        Tier = "tier",
         /// A descriptor was published or an epoch moved.
         Pool = "pool",
         /// The database came from another history, or its secrets were sealed anew.

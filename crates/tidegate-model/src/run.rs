@@ -87,6 +87,20 @@ impl RunKind {
 }
 
 text_enum! {
+    /// Who gave a run its priority (R2.4).
+    #[derive(Default)]
+    pub enum PrioritySource: "priority source" {
+        /// Nobody in particular: 0.
+        #[default]
+        Default = "default",
+        /// The grant of the API key that it came with.
+        Key = "key",
+        /// Its caller, who asked for less than was granted.
+        Caller = "caller",
+    }
+}
+
+text_enum! {
     /// The account of run claims (R3.2 to R3.5).
     pub enum QuotaBucket: "quota bucket" {
         /// Soft cap per tenant.

@@ -1,7 +1,6 @@
 //! How many runs of a bucket a tenant may have running (R3.3, R3.4, R15.1).
 //!
-//! Not done here: reading tiers and overrides; whoever does hands in a [`Tier`]. Where no table of tiers exists
-//! everybody has the built-in tier `standard`.
+//! Not done here: what a tenant's tier and override are, see [`crate::tiers`].
 
 use tidegate_model::run::QuotaBucket;
 

@@ -2,9 +2,10 @@
 
 use utoipa::openapi::{
     ContactBuilder, Content, Info, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref,
-    RefOr, ResponseBuilder,
+    RefOr, Required, ResponseBuilder,
     extensions::ExtensionsBuilder,
-    path::{Operation, PathItem},
+    path::{Operation, ParameterBuilder, ParameterIn, PathItem},
+    schema::{Object, Type},
     security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
     tag::TagBuilder,
 };
@@ -12,8 +13,10 @@ use utoipa::openapi::{
 use tidegate_engine::settings::Roles;
 
 use crate::{
-    app, problem,
-    routes::{self, Access, Route, Verb},
+    app,
+    extract::IDEMPOTENCY_HEADER as HEADER,
+    problem,
+    routes::{self, Access, Repeats, Route, Verb},
 };
 
 const BEARER: &str = "key";
@@ -89,8 +92,8 @@ fn info() -> Info {
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
             "Control plane between many tenants and the agents that work for them. JSON in camelCase, times RFC 3339 \
-             UTC, durations in milliseconds. A write that may be repeated takes the header `Idempotency-Key`. Every \
-             failure is a problem (RFC 9457) with a stable `code`.",
+             UTC, durations in milliseconds. A write takes the header `Idempotency-Key`; those of the worker protocol \
+             need none, their fence tells a repeat. Every failure is a problem (RFC 9457) with a stable `code`.",
         ))
         .license(Some(
             LicenseBuilder::new()
@@ -116,7 +119,34 @@ fn complete(path: &str, item: &mut PathItem) {
     }
 }
 
-/// What the table knows: who may call; and that every failure is a problem.
+/// Adds the header by which a write may be sent again.
+fn explain_repeats(operation: &mut Operation, repeats: Repeats) {
+    let text = match repeats {
+        Repeats::Read | Repeats::Fence => return,
+        Repeats::Run => {
+            "The same key and request give the same run, as long as the run is kept; another request under it is \
+             `IDEMPOTENCY_CONFLICT`. 1 to 200 printable ASCII characters."
+        }
+        Repeats::Key => {
+            "The same key and request are done once and answered the same, for at least 24 hours; another request under \
+             it is `IDEMPOTENCY_CONFLICT`. A repeat has the header `idempotent-replayed: true`. 1 to 200 printable ASCII \
+             characters."
+        }
+    };
+    let parameter = ParameterBuilder::new()
+        .name(HEADER)
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(text))
+        .schema(Some(Object::with_type(Type::String)))
+        .build();
+    operation
+        .parameters
+        .get_or_insert_default()
+        .push(parameter.into());
+}
+
+/// What the table knows: who may call; how it may be sent again; and that every failure is a problem.
 fn describe(operation: &mut Operation, route: &Route) {
     let problem = ResponseBuilder::new()
         .description("Any failure.")
@@ -129,6 +159,7 @@ fn describe(operation: &mut Operation, route: &Route) {
         .responses
         .responses
         .insert("default".to_owned(), problem.into());
+    explain_repeats(operation, route.repeats());
     if route.access == Access::Anyone {
         operation.security = Some(Vec::new());
         return;

@@ -93,6 +93,20 @@ impl Access {
     }
 }
 
+/// What makes it harmless to send a request again (R3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeats {
+    /// It changes nothing.
+    Read,
+    /// It accepts a run, which keeps the request's `Idempotency-Key`.
+    Run,
+    /// Its answer is kept with the request's `Idempotency-Key`, in the transaction of what it does.
+    Key,
+    /// The worker protocol: an attempt's writes are told apart by fence and number, and a claim whose answer was lost is
+    /// a lease that runs out. A key may be sent and changes nothing.
+    Fence,
+}
+
 /// A route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
@@ -122,6 +136,18 @@ const WORKER: &[Role] = &[Role::Worker];
 const POOL_CONTROLLER: &[Role] = &[Role::PoolController];
 /// Who may look at pools.
 const POOL_READERS: &[Role] = &[Role::SuperAdmin, Role::PoolController];
+
+impl Route {
+    /// What makes it harmless to send a request again.
+    pub fn repeats(&self) -> Repeats {
+        match self.path {
+            _ if self.verb == Verb::Get => Repeats::Read,
+            "/v1/runs" | "/v1/conversations/{conversationId}/turns" => Repeats::Run,
+            path if path.starts_with("/v1/worker/") => Repeats::Fence,
+            _ => Repeats::Key,
+        }
+    }
+}
 
 const fn route(verb: Verb, path: &'static str, mount: Mount, access: Access) -> Route {
     Route {
@@ -213,6 +239,7 @@ pub static ROUTES: &[Route] = &[
         "/v1/admin/tenants/{tenant}/limits",
         ADMINISTRATORS,
     ),
+    admin(Verb::Put, "/v1/admin/tenants/{tenant}/override", PLATFORM),
     admin(Verb::Post, "/v1/admin/keys", ADMINISTRATORS),
     admin(Verb::Get, "/v1/admin/keys", ADMINISTRATORS),
     admin(Verb::Delete, "/v1/admin/keys/{keyId}", ADMINISTRATORS),

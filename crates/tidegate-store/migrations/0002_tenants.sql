@@ -23,6 +23,9 @@ CREATE TABLE api_keys (
     pool_id      text        COLLATE "C",
     user_name    text        CHECK (length(user_name) <= 200),
     scopes       text[]      NOT NULL DEFAULT '{}',
+    -- R2.4: what its runs are granted; the defaults where absent.
+    priority     smallint    CHECK (priority BETWEEN -100 AND 100),
+    service_class text       CHECK (service_class IN ('interactive', 'standard', 'deferrable', 'speculative')),
     name         text        CHECK (length(name) <= 200),
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at   timestamptz,

@@ -1,21 +1,26 @@
 //! Conversations and their messages.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_model::{ConversationId, RunId, api::MessageRole};
 
-use crate::{Error, TenantStore, error::stored};
+use crate::{Error, Intent, TenantStore, error::stored, repeats::Outcome, written::Written};
 
 /// A conversation as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConversationRow {
     /// The conversation.
     pub conversation_id: ConversationId,
     /// Its title.
     pub title: Option<String>,
+    /// The user it is for.
+    pub user: Option<String>,
     /// When it began.
     pub created_at: DateTime<Utc>,
 }
+
+impl Outcome for ConversationRow {}
 
 /// A message as it is stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,25 +64,37 @@ impl TenantStore {
     pub async fn create_conversation(
         &self,
         conversation: ConversationId,
-        title: Option<&str>,
-        user: Option<&str>,
+        title: Option<String>,
+        user: Option<String>,
+        intent: Option<&Intent>,
     ) -> Result<Option<ConversationRow>, Error> {
-        Ok(sqlx::query!(
-            r#"INSERT INTO conversations (tenant, conversation_id, title, user_name)
-               SELECT tenant, $2, $3, $4 FROM tenants WHERE tenant = $1 AND state = 'active'
-               RETURNING created_at"#,
-            self.key(),
-            conversation.as_uuid(),
-            title,
-            user,
-        )
-        .fetch_optional(self.pool())
-        .await?
-        .map(|row| ConversationRow {
-            conversation_id: conversation,
-            title: title.map(str::to_owned),
-            created_at: row.created_at,
-        }))
+        let tenant = self.key().to_owned();
+        let created = self
+            .store()
+            .once("create_conversation", intent, move |tx| {
+                let (tenant, title, user) = (tenant.clone(), title.clone(), user.clone());
+                Box::pin(async move {
+                    let row = sqlx::query!(
+                        r#"INSERT INTO conversations (tenant, conversation_id, title, user_name)
+                           SELECT tenant, $2, $3, $4 FROM tenants WHERE tenant = $1 AND state = 'active'
+                           RETURNING created_at"#,
+                        tenant,
+                        conversation.as_uuid(),
+                        title,
+                        user,
+                    )
+                    .fetch_optional(tx)
+                    .await?;
+                    Ok(Written::unchanged(row.map(|row| ConversationRow {
+                        conversation_id: conversation,
+                        title,
+                        user,
+                        created_at: row.created_at,
+                    })))
+                })
+            })
+            .await?;
+        Ok(created.value)
     }
 
     /// Messages after a number, oldest first; nothing where the tenant has no such conversation.

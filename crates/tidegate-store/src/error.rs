@@ -32,6 +32,9 @@ pub enum Error {
         /// What happened.
         changed: u64,
     },
+    /// The idempotency key was used with another request.
+    #[error("the idempotency key was used with another request")]
+    IdempotencyConflict,
     /// Anything else: a defect.
     #[error("database error")]
     Database(#[source] Cause),

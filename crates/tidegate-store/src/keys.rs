@@ -1,18 +1,21 @@
 //! API keys (R2.1). Only the hash of a secret is stored.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{
     ConfigKind, KeyId, PoolId, TenantId,
-    api::KeyView,
+    api::{KeyGrants, KeyView},
     principal::{KeyScope, Role, TenantState},
+    run::ServiceClass,
 };
 use uuid::Uuid;
 
 use crate::{
     Error, Store, TenantStore,
     error::stored,
+    repeats::Outcome,
     written::{Author, Record, Written, record},
 };
 
@@ -33,6 +36,8 @@ pub struct NewKey {
     pub user: Option<String>,
     /// Its scopes.
     pub scopes: Vec<KeyScope>,
+    /// What its runs are granted.
+    pub grants: KeyGrants,
     /// Its label.
     pub name: Option<String>,
     /// When it ends.
@@ -51,7 +56,7 @@ pub struct LiveKey {
 }
 
 /// What came of storing a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InsertKey {
     /// It is stored.
     Stored(Box<KeyView>),
@@ -62,12 +67,38 @@ pub enum InsertKey {
 }
 
 /// What came of revoking a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RevokeKey {
     /// It is revoked, now or before.
     Revoked(Box<KeyView>),
     /// It is the last key that can administer the platform, and stays.
     LastOperator,
+}
+
+impl Outcome for InsertKey {
+    fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Stored(_))
+    }
+
+    fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::Stored(key) => key.tenant.as_ref(),
+            Self::NoTenant | Self::AlreadyExpired => None,
+        }
+    }
+}
+
+impl Outcome for RevokeKey {
+    fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Revoked(_))
+    }
+
+    fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::Revoked(key) => key.tenant.as_ref(),
+            Self::LastOperator => None,
+        }
+    }
 }
 
 struct KeyRow {
@@ -77,6 +108,8 @@ struct KeyRow {
     pool_id: Option<String>,
     user_name: Option<String>,
     scopes: Vec<String>,
+    priority: Option<i16>,
+    service_class: Option<String>,
     name: Option<String>,
     created_at: DateTime<Utc>,
     expires_at: Option<DateTime<Utc>>,
@@ -104,6 +137,13 @@ impl KeyRow {
                 .iter()
                 .filter_map(|scope| scope.parse().ok())
                 .collect(),
+            grants: KeyGrants {
+                priority: self.priority,
+                service_class: self
+                    .service_class
+                    .map(|class| stored(&class, "api_keys.service_class"))
+                    .transpose()?,
+            },
             name: self.name,
             created_at: self.created_at,
             expires_at: self.expires_at,
@@ -121,7 +161,7 @@ fn views(rows: Vec<KeyRow>) -> Result<Vec<KeyView>, Error> {
 fn audited(key: &KeyView) -> Value {
     json!({
         "role": key.role, "tenant": key.tenant, "pool": key.pool, "user": key.user, "scopes": key.scopes,
-        "name": key.name, "expiresAt": key.expires_at, "revokedAt": key.revoked_at,
+        "grants": key.grants, "name": key.name, "expiresAt": key.expires_at, "revokedAt": key.revoked_at,
     })
 }
 
@@ -129,8 +169,8 @@ impl Store {
     /// The live key with this hash.
     pub async fn live_key(&self, hash: &[u8; 32]) -> Result<Option<LiveKey>, Error> {
         let row = sqlx::query!(
-            r#"SELECT k.key_id, k.role, k.tenant, k.pool_id, k.user_name, k.scopes, k.name, k.created_at, k.expires_at,
-                      k.revoked_at, k.last_used_at, t.state AS "state?",
+            r#"SELECT k.key_id, k.role, k.tenant, k.pool_id, k.user_name, k.scopes, k.priority, k.service_class, k.name,
+                      k.created_at, k.expires_at, k.revoked_at, k.last_used_at, t.state AS "state?",
                       (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000)::bigint AS remaining_ms
                FROM api_keys k LEFT JOIN tenants t ON t.tenant = k.tenant
                WHERE k.hash = $1 AND k.revoked_at IS NULL
@@ -152,6 +192,8 @@ impl Store {
                 pool_id: row.pool_id,
                 user_name: row.user_name,
                 scopes: row.scopes,
+                priority: row.priority,
+                service_class: row.service_class,
                 name: row.name,
                 created_at: row.created_at,
                 expires_at: row.expires_at,
@@ -173,9 +215,8 @@ impl Store {
         key: NewKey,
         author: &Author,
     ) -> Result<Written<InsertKey>, Error> {
-        let author = author.clone();
-        self.transaction("key.create", move |tx| {
-            let (key, author) = (key.clone(), author.clone());
+        self.write("key.create", author, move |tx, author| {
+            let key = key.clone();
             Box::pin(async move { insert(tx, &key, &author).await })
         })
         .await
@@ -219,7 +260,8 @@ impl Store {
     pub async fn list_keys(&self, after: Option<KeyId>, limit: i64) -> Result<Vec<KeyView>, Error> {
         let rows = sqlx::query_as!(
             KeyRow,
-            "SELECT key_id, role, tenant, pool_id, user_name, scopes, name, created_at, expires_at, revoked_at,
+            "SELECT key_id, role, tenant, pool_id, user_name, scopes, priority, service_class, name, created_at,
+                    expires_at, revoked_at,
                     last_used_at
              FROM api_keys WHERE $1::uuid IS NULL OR key_id > $1 ORDER BY key_id LIMIT $2",
             after.map(KeyId::as_uuid),
@@ -235,7 +277,7 @@ impl Store {
         &self,
         key: KeyId,
         author: &Author,
-    ) -> Result<Option<Written<RevokeKey>>, Error> {
+    ) -> Result<Written<Option<RevokeKey>>, Error> {
         revoke(self, key, None, author).await
     }
 
@@ -262,7 +304,8 @@ impl TenantStore {
     pub async fn list_keys(&self, after: Option<KeyId>, limit: i64) -> Result<Vec<KeyView>, Error> {
         let rows = sqlx::query_as!(
             KeyRow,
-            "SELECT key_id, role, tenant, pool_id, user_name, scopes, name, created_at, expires_at, revoked_at,
+            "SELECT key_id, role, tenant, pool_id, user_name, scopes, priority, service_class, name, created_at,
+                    expires_at, revoked_at,
                     last_used_at
              FROM api_keys WHERE tenant = $1 AND ($2::uuid IS NULL OR key_id > $2) ORDER BY key_id LIMIT $3",
             self.key(),
@@ -279,7 +322,7 @@ impl TenantStore {
         &self,
         key: KeyId,
         author: &Author,
-    ) -> Result<Option<Written<RevokeKey>>, Error> {
+    ) -> Result<Written<Option<RevokeKey>>, Error> {
         revoke(self.store(), key, Some(self.tenant().clone()), author).await
     }
 }
@@ -304,10 +347,12 @@ async fn insert(
     let scopes: Vec<String> = key.scopes.iter().map(ToString::to_string).collect();
     let row = sqlx::query_as!(
         KeyRow,
-        "INSERT INTO api_keys (key_id, hash, role, tenant, pool_id, user_name, scopes, name, expires_at)
-         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9::timestamptz
+        "INSERT INTO api_keys (key_id, hash, role, tenant, pool_id, user_name, scopes, name, expires_at, priority,
+                               service_class)
+         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9::timestamptz, $10, $11
          WHERE $9::timestamptz IS NULL OR $9::timestamptz > clock_timestamp()
-         RETURNING key_id, role, tenant, pool_id, user_name, scopes, name, created_at, expires_at, revoked_at,
+         RETURNING key_id, role, tenant, pool_id, user_name, scopes, priority, service_class, name, created_at,
+                    expires_at, revoked_at,
                    last_used_at",
         key.key_id.as_uuid(),
         key.hash.as_slice(),
@@ -318,6 +363,8 @@ async fn insert(
         &scopes,
         key.name,
         key.expires_at,
+        key.grants.priority,
+        key.grants.service_class.map(ServiceClass::as_str),
     )
     .fetch_optional(&mut *tx)
     .await?;
@@ -349,11 +396,10 @@ async fn revoke(
     key: KeyId,
     tenant: Option<TenantId>,
     author: &Author,
-) -> Result<Option<Written<RevokeKey>>, Error> {
-    let author = author.clone();
+) -> Result<Written<Option<RevokeKey>>, Error> {
     store
-        .transaction("key.revoke", move |tx| {
-            let (tenant, author) = (tenant.clone(), author.clone());
+        .write("key.revoke", author, move |tx, author| {
+            let tenant = tenant.clone();
             Box::pin(async move { revoke_in(tx, key, tenant.as_ref(), &author).await })
         })
         .await
@@ -364,10 +410,11 @@ async fn revoke_in(
     key: KeyId,
     tenant: Option<&TenantId>,
     author: &Author,
-) -> Result<Option<Written<RevokeKey>>, Error> {
+) -> Result<Written<Option<RevokeKey>>, Error> {
     let row = sqlx::query_as!(
         KeyRow,
-        "SELECT key_id, role, tenant, pool_id, user_name, scopes, name, created_at, expires_at, revoked_at,
+        "SELECT key_id, role, tenant, pool_id, user_name, scopes, priority, service_class, name, created_at,
+                    expires_at, revoked_at,
                 last_used_at
          FROM api_keys WHERE key_id = $1 AND ($2::text IS NULL OR tenant = $2) FOR UPDATE",
         key.as_uuid(),
@@ -376,14 +423,14 @@ async fn revoke_in(
     .fetch_optional(&mut *tx)
     .await?;
     let Some(before) = row.map(KeyRow::view).transpose()? else {
-        return Ok(None);
+        return Ok(Written::unchanged(None));
     };
     if before.revoked_at.is_some() {
         let before = Box::new(before);
-        return Ok(Some(Written::unchanged(RevokeKey::Revoked(before))));
+        return Ok(Written::unchanged(Some(RevokeKey::Revoked(before))));
     }
     if before.role == Role::SuperAdmin && !another_operator(tx, key).await? {
-        return Ok(Some(Written::unchanged(RevokeKey::LastOperator)));
+        return Ok(Written::unchanged(Some(RevokeKey::LastOperator)));
     }
     let revoked_at = sqlx::query_scalar!(
         r#"UPDATE api_keys SET revoked_at = clock_timestamp() WHERE key_id = $1 RETURNING revoked_at AS "at!""#,
@@ -408,10 +455,10 @@ async fn revoke_in(
         },
     )
     .await?;
-    Ok(Some(Written {
-        value: RevokeKey::Revoked(Box::new(after)),
+    Ok(Written {
+        value: Some(RevokeKey::Revoked(Box::new(after))),
         revision: Some(revision),
-    }))
+    })
 }
 
 /// Whether another key can administer the platform. All of them are locked, so that two cannot revoke each other.

@@ -25,6 +25,7 @@ pub mod pools;
 pub mod reach;
 pub mod read;
 pub mod recovery;
+pub mod repeats;
 pub mod revisions;
 pub mod runs;
 pub mod secrets;
@@ -34,6 +35,7 @@ pub mod written;
 
 pub use error::Error;
 pub use pool::{ConnectOptions, connect};
+pub use repeats::Intent;
 pub use sqlx::PgPool;
 pub use written::{Author, Written};
 

@@ -1,5 +1,6 @@
 //! Pools: immutable descriptors and the epoch in force (R5.1, R5.3).
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{
@@ -12,11 +13,12 @@ use tidegate_model::{
 use crate::{
     Error, Store,
     error::stored,
+    repeats::Outcome,
     written::{Author, Record, Written, record},
 };
 
 /// What came of a publication.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Publish {
     /// It is published, now or before with the same content.
     Published(DescriptorEpochView),
@@ -25,7 +27,7 @@ pub enum Publish {
 }
 
 /// What came of moving the epoch in force.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MoveEpoch {
     /// It is in force.
     InForce,
@@ -37,6 +39,18 @@ pub enum MoveEpoch {
     Other(Option<i64>),
     /// The epoch is below the one in force.
     Lower(i64),
+}
+
+impl Outcome for Publish {
+    fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Published(_))
+    }
+}
+
+impl Outcome for MoveEpoch {
+    fn is_refusal(&self) -> bool {
+        !matches!(self, Self::InForce)
+    }
 }
 
 /// A pool with an epoch in force, as routing needs it.
@@ -64,9 +78,8 @@ impl Store {
         descriptor: CapabilityDescriptor,
         author: &Author,
     ) -> Result<Written<Publish>, Error> {
-        let author = author.clone();
-        self.transaction("pool.publish", move |tx| {
-            let (descriptor, author) = (descriptor.clone(), author.clone());
+        self.write("pool.publish", author, move |tx, author| {
+            let descriptor = descriptor.clone();
             Box::pin(async move { publish(tx, &descriptor, &author).await })
         })
         .await
@@ -79,9 +92,9 @@ impl Store {
         epoch: SetEpoch,
         author: &Author,
     ) -> Result<Written<MoveEpoch>, Error> {
-        let (pool, author) = (pool.clone(), author.clone());
-        self.transaction("pool.set_epoch", move |tx| {
-            let (pool, author) = (pool.clone(), author.clone());
+        let pool = pool.clone();
+        self.write("pool.set_epoch", author, move |tx, author| {
+            let pool = pool.clone();
             Box::pin(async move { move_epoch(tx, &pool, epoch, &author).await })
         })
         .await

@@ -10,7 +10,11 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use tidegate_model::{ConfigKind, TenantId};
 
-use crate::Error;
+use crate::{
+    Error, Store,
+    repeats::{Intent, Outcome},
+    transaction::TransactionFuture,
+};
 
 /// Who writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub struct Author {
     pub actor: String,
     /// The request, where there is one.
     pub request_id: Option<String>,
+    /// What makes a repeat of the request harmless, where it carries a key.
+    pub intent: Option<Intent>,
 }
 
 impl Author {
@@ -27,7 +33,13 @@ impl Author {
         Self {
             actor: "system".to_owned(),
             request_id: None,
+            intent: None,
         }
+    }
+
+    /// Whether what was answered is an earlier answer of the same write.
+    pub fn is_repeat(&self) -> bool {
+        self.intent.as_ref().is_some_and(Intent::is_replayed)
     }
 
     /// Somebody with access to the database who works from a shell.
@@ -35,6 +47,7 @@ impl Author {
         Self {
             actor: format!("cli:{user}"),
             request_id: None,
+            intent: None,
         }
     }
 }
@@ -55,6 +68,28 @@ impl<T> Written<T> {
             value,
             revision: None,
         }
+    }
+}
+
+impl Store {
+    /// Runs an administrative write in a named transaction, once where its author's request carries a key.
+    pub(crate) async fn write<T, F>(
+        &self,
+        name: &'static str,
+        author: &Author,
+        body: F,
+    ) -> Result<Written<T>, Error>
+    where
+        T: Outcome,
+        F: for<'t> Fn(&'t mut PgConnection, Author) -> TransactionFuture<'t, Written<T>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let author = author.clone();
+        let intent = author.intent.clone();
+        self.once(name, intent.as_ref(), move |tx| body(tx, author.clone()))
+            .await
     }
 }
 

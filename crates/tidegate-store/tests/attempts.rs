@@ -11,7 +11,7 @@ use tidegate_model::{
     event::EventKind,
     run::{QuotaBucket, RunKind, RunState},
 };
-use tidegate_policy::retry::{Disposition, Report, StopReason};
+use tidegate_policy::retry::{Disposition, Report};
 use tidegate_store::{
     attempts::{close::Closer, open::OpenedLease},
     events::Appended,
@@ -270,40 +270,20 @@ async fn a_cancelled_background_run_frees_its_slot_once() {
     let world = World::new(&["acme"]).await;
     let queued = world.submit(&acme, RunKind::BackgroundWork).await;
     let scoped = world.store.tenant(&acme);
-    let cancel = |run: RunId| vec![(run, RunState::Cancelled, Code::Cancelled, None)];
-    assert_eq!(
-        scoped
-            .end_queued(cancel(queued), DAY_MS)
-            .await
-            .expect("cancel"),
-        [queued]
-    );
-    assert!(
-        scoped
-            .end_queued(cancel(queued), DAY_MS)
-            .await
-            .expect("again")
-            .is_empty()
-    );
+    let cancel = async |run: RunId| {
+        let cancelled = scoped.cancel_runs(vec![run], DAY_MS, None).await;
+        let cancelled = cancelled.expect("cancel");
+        (cancelled.ended, cancelled.requested)
+    };
+    assert_eq!(cancel(queued).await, (1, 0));
+    assert_eq!(cancel(queued).await, (0, 0));
     let running = world.submit(&acme, RunKind::BackgroundWork).await;
     let lease = world
         .claim(&acme, QuotaBucket::Background, 5, Some(1), 30_000)
         .await
         .remove(0);
-    assert!(
-        scoped
-            .end_queued(cancel(running), DAY_MS)
-            .await
-            .expect("cancel")
-            .is_empty()
-    );
-    assert_eq!(
-        scoped
-            .request_stop(&[running], StopReason::Cancel)
-            .await
-            .expect("stop"),
-        [running]
-    );
+    assert_eq!(cancel(running).await, (0, 1));
+    assert_eq!(cancel(running).await, (0, 0), "told once");
     let closed = world.close(&lease, Report::Completed, Closer::Holder).await;
     assert_eq!(
         closed[0].state(),
@@ -416,9 +396,10 @@ async fn turns_of_a_conversation_run_one_at_a_time() {
     assert_eq!(woken.expect("wake"), 1);
     let first = claim_turn(&world, turns[0]).await;
     // The third is cancelled while it waits; the second follows the first, the fourth the second.
-    let third = vec![(turns[2], RunState::Cancelled, Code::Cancelled, None)];
-    let cancelled = world.store.tenant(&acme).end_queued(third, DAY_MS).await;
-    assert_eq!(cancelled.expect("cancel"), [turns[2]]);
+    let third = vec![turns[2]];
+    let scoped = world.store.tenant(&acme);
+    let cancelled = scoped.cancel_runs(third, DAY_MS, None).await;
+    assert_eq!(cancelled.expect("cancel").ended, 1);
     world.close(&first, Report::Completed, Closer::Holder).await;
     for turn in [turns[1], turns[3]] {
         let lease = claim_turn(&world, turn).await;
@@ -485,7 +466,7 @@ async fn attempts_are_bounded_however_they_end() {
     let reopened = world
         .store
         .tenant(&acme)
-        .reopen(vec![run], "op".to_owned(), DAY_MS)
+        .reopen(vec![run], "op".to_owned(), DAY_MS, None)
         .await
         .expect("reopen");
     assert_eq!(reopened, [run]);

@@ -268,7 +268,9 @@ async fn a_person_resolves_a_review_each_way() {
     assert_eq!(world.count(audited).await, 3);
     // Put back it is in review again: the effect is as unknown as before.
     let scoped = world.store.tenant(&acme);
-    let back = scoped.reopen(vec![run], "op".to_owned(), DAY_MS).await;
+    let back = scoped
+        .reopen(vec![run], "op".to_owned(), DAY_MS, None)
+        .await;
     assert_eq!(back.expect("reopen"), [run]);
     let review = "SELECT count(*) FROM run_parked WHERE why = 'review'";
     assert_eq!(world.count(review).await, 1);
@@ -312,21 +314,20 @@ async fn verdicts_and_cancels_race_safely() {
     for _ in 0..10 {
         let run = in_review(&world, &acme).await;
         let scoped = world.store.tenant(&acme);
-        let cancelled = vec![(run, RunState::Cancelled, Code::Cancelled, None)];
         let (done, abandoned, cancelled) = tokio::join!(
             resolve(&world, &acme, resolution(run, ReviewVerdict::ConfirmDone)),
             resolve(&world, &acme, resolution(run, ReviewVerdict::Abandon)),
-            scoped.end_queued(cancelled, DAY_MS),
+            scoped.cancel_runs(vec![run], DAY_MS, None),
         );
         let verdicts = [done, abandoned];
         let taken = verdicts.iter().filter(|v| **v == Resolved::Done).count();
-        let cancelled = cancelled.expect("cancel").len();
+        let cancelled = usize::from(cancelled.expect("cancel").ended == 1);
         // A run that goes on after `done` may be cancelled in the queue.
         let both = done == Resolved::Done && cancelled == 1;
         assert!(taken + cancelled == 1 || both, "{verdicts:?} {cancelled}");
         world.audit().await;
-        let rest = vec![(run, RunState::Cancelled, Code::Cancelled, None)];
-        scoped.end_queued(rest, DAY_MS).await.expect("clean up");
+        let rest = scoped.cancel_runs(vec![run], DAY_MS, None).await;
+        rest.expect("clean up");
     }
 }
 
@@ -397,7 +398,7 @@ async fn the_use_of_lost_attempts_is_charged() {
     assert_eq!(take_over(&world, &second).await, RunState::Failed);
     let row = scoped.run(id).await.expect("read").expect("run");
     assert_eq!((row.spent_tokens, row.attempts), (100, 2));
-    let back = scoped.reopen(vec![id], "op".to_owned(), DAY_MS).await;
+    let back = scoped.reopen(vec![id], "op".to_owned(), DAY_MS, None).await;
     assert!(
         back.expect("reopen").is_empty(),
         "what is spent stays spent"

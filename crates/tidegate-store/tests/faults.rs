@@ -14,7 +14,7 @@ use sqlx::Connection as _;
 use rig::{DAY_MS, World, report_of, tenant};
 use serde_json::Value;
 use tidegate_model::{
-    RunId,
+    ConversationId, RunId, TenantId,
     digest::Digest,
     effect::{EffectOutcome, ReviewVerdict},
     run::{QuotaBucket, RunKind, RunState},
@@ -377,4 +377,40 @@ async fn break_verdict(world: &Arc<World>, fault: Fault) {
     assert_eq!(world.count(review).await, 1 - queued, "{fault:?}");
     assert!(queued == 0 || fault == Fault::CallerGone, "{fault:?}");
     world.audit().await;
+}
+
+/// O-33, R3.1: a write under a key and what is kept of it happen together or not at all, by each fault; the repeat then
+/// does it, and the one after is answered the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_write_and_its_key_are_kept_together() {
+    let _scenario = fail::FailScenario::setup();
+    let acme = tenant("acme");
+    let world = Arc::new(World::new(&["acme"]).await);
+    for (round, fault) in (1_i64..).zip(FAULTS) {
+        let key = format!("key-{round}");
+        let begin = move |world: Arc<World>, who: TenantId| {
+            let route = "POST /v1/conversations".to_owned();
+            let intent =
+                tidegate_store::Intent::new(Some(who.clone()), key.clone(), route, [1; 32]);
+            async move {
+                let tenant = world.store.tenant(&who);
+                let begun =
+                    tenant.create_conversation(ConversationId::new(), None, None, Some(&intent));
+                (begun.await, intent.is_replayed())
+            }
+        };
+        let step = begin(Arc::clone(&world), acme.clone());
+        with_fault(&world, "once_before_commit", fault, step).await;
+        let kept = world
+            .count("SELECT count(*) FROM idempotency_records")
+            .await;
+        let made = world.count("SELECT count(*) FROM conversations").await;
+        assert_eq!(kept, made, "{fault:?}");
+        let (first, _) = begin(Arc::clone(&world), acme.clone()).await;
+        let (again, replayed) = begin(Arc::clone(&world), acme.clone()).await;
+        assert_eq!(first.expect("begun"), again.expect("begun"), "{fault:?}");
+        assert!(replayed, "{fault:?}");
+        let made = world.count("SELECT count(*) FROM conversations").await;
+        assert_eq!(made, round, "{fault:?}");
+    }
 }

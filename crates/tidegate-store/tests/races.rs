@@ -13,10 +13,7 @@ use std::{
 };
 
 use rig::{DAY_MS, World, decide, report_of, tenant};
-use tidegate_model::{
-    Code, ConversationId, RunId, TenantId,
-    run::{QuotaBucket, RunState, StopReason},
-};
+use tidegate_model::{ConversationId, RunId, TenantId, run::QuotaBucket};
 use tidegate_policy::retry::Report;
 use tidegate_store::attempts::close::{CloseReport, Closer};
 use tokio::task::JoinSet;
@@ -114,17 +111,12 @@ impl Load {
             .into_iter()
             .map(RunId::from_uuid)
             .collect();
-            let ends = runs
-                .iter()
-                .map(|run| (*run, RunState::Cancelled, Code::Cancelled, None))
-                .collect();
-            scoped.end_queued(ends, DAY_MS).await.expect("cancel");
             scoped
-                .request_stop(&runs, StopReason::Cancel)
+                .cancel_runs(runs.clone(), DAY_MS, None)
                 .await
-                .expect("stop");
+                .expect("cancel");
             scoped
-                .reopen(runs, "operator".to_owned(), DAY_MS)
+                .reopen(runs, "operator".to_owned(), DAY_MS, None)
                 .await
                 .expect("reopen");
             round += 1;

@@ -16,7 +16,7 @@ use serde_json::json;
 use tidegate_client::Client;
 use tidegate_model::{
     Code, RunId,
-    api::{CreateKey, RunEvent, RunView, SetEpoch, SubmitRun},
+    api::{CreateKey, KeyGrants, RunEvent, RunView, SetEpoch, SubmitRun},
     contracts::{CapabilityDescriptor, DescriptorContract},
     event::EventKind,
     principal::{KeyScope, Role},
@@ -42,6 +42,7 @@ fn key(role: Role) -> CreateKey {
         scopes: Vec::new(),
         name: None,
         expires_at: None,
+        grants: KeyGrants::default(),
     }
 }
 
@@ -55,7 +56,8 @@ impl Rig {
             .create_key(&key(Role::PoolController))
             .await
             .expect("key");
-        let controller = Client::new(admin.base_url(), controller.secret).expect("client");
+        let controller =
+            Client::new(admin.base_url(), controller.secret.expect("shown once")).expect("client");
         let descriptor = CapabilityDescriptor {
             contract: DescriptorContract::V1,
             pool_id: pool.clone(),
@@ -85,8 +87,9 @@ impl Rig {
             ..key(Role::Member)
         };
         let worker_key = admin.create_key(&worker).await.expect("key").secret;
+        let worker_key = worker_key.expect("shown once");
         let member = admin.create_key(&member).await.expect("key").secret;
-        let acme = Client::new(admin.base_url(), member).expect("client");
+        let acme = Client::new(admin.base_url(), member.expect("shown once")).expect("client");
         Self {
             world,
             acme,
@@ -124,6 +127,7 @@ impl Rig {
             run_at: None,
             max_attempts: None,
             budget: None,
+            user: None,
         };
         self.acme
             .submit_run(&submit, None)

@@ -13,7 +13,7 @@ use tidegate_engine::{
 };
 use tidegate_model::{
     Capability, InstanceId, KeyId, PoolId, TenantId,
-    api::{AttemptUsage, ClaimRequest, CompleteRun, CreateTenant, Lease, SubmitRun},
+    api::{AttemptUsage, ClaimRequest, CompleteRun, CreateTenant, KeyGrants, Lease, SubmitRun},
     limits,
     principal::{KeyScope, Role},
 };
@@ -95,8 +95,10 @@ fn principal(role: Role, tenant: Option<TenantId>) -> Principal {
         pool: None,
         user: None,
         scopes: vec![KeyScope::RunsBusiness],
+        grants: KeyGrants::default(),
         expires_at: None,
         request_id: None,
+        intent: None,
     }
 }
 
@@ -110,6 +112,7 @@ pub(super) fn run_of(input: Value) -> SubmitRun {
         run_at: None,
         max_attempts: None,
         budget: None,
+        user: None,
     }
 }
 

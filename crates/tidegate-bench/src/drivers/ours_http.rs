@@ -12,7 +12,7 @@ use tidegate_client::{Client, WorkerApi};
 use tidegate_engine::keys;
 use tidegate_model::{
     PoolId,
-    api::CreateKey,
+    api::{CreateKey, KeyGrants},
     limits,
     principal::{KeyScope, Role},
 };
@@ -69,13 +69,15 @@ impl Served {
             } else {
                 Vec::new()
             },
+            grants: KeyGrants::default(),
             name: None,
             expires_at: None,
         };
         let created = keys::create(&self.running.engine, &operator(), request)
             .await
             .expect("a key");
-        Client::new(&format!("http://{}", self.address), created.secret).expect("a client")
+        let secret = created.secret.expect("shown once");
+        Client::new(&format!("http://{}", self.address), secret).expect("a client")
     }
 
     async fn stop(self) {

@@ -4,7 +4,7 @@ use tidegate_model::{
     KeyId, TenantId,
     api::{
         AuditView, CreateKey, CreateTenant, CreatedKey, InstanceView, KeyView, LimitsView, Page,
-        PageQuery, RecoveryView, RevisionView, SetTenantState, TenantView,
+        PageQuery, PutTenantOverride, RecoveryView, RevisionView, SetTenantState, TenantView,
     },
     principal::TenantState,
 };
@@ -42,6 +42,16 @@ impl Client {
     pub async fn tenant_limits(&self, tenant: &TenantId) -> Result<LimitsView> {
         self.json(Call::get(format!("/v1/admin/tenants/{tenant}/limits")))
             .await
+    }
+
+    /// `PUT /v1/admin/tenants/{id}/override`: its tier and values of its own, as a whole.
+    pub async fn put_tenant_override(
+        &self,
+        tenant: &TenantId,
+        body: &PutTenantOverride,
+    ) -> Result<LimitsView> {
+        let call = Call::put(format!("/v1/admin/tenants/{tenant}/override"));
+        self.json(call.body(body)?).await
     }
 
     /// `POST /v1/admin/keys`: the secret is in this answer and nowhere else.

@@ -13,6 +13,7 @@ use tidegate_policy::{
     buckets::{self, Tier},
     estimates::MovingMean,
     fairness::{self, GroupHead, LaneView, Passes},
+    tiers::Tiers,
 };
 use tidegate_store::{
     attempts::{
@@ -62,6 +63,17 @@ pub(crate) struct Share {
     pub tier: Tier,
     /// Its weight.
     pub weight: u32,
+}
+
+impl Share {
+    /// What a tenant has where tiers and overrides are these (R15.1).
+    pub(crate) fn of(tiers: &Tiers, tenant: &TenantId) -> Self {
+        let shares = tiers.of(tenant);
+        Self {
+            tier: shares.caps(),
+            weight: shares.weight.value,
+        }
+    }
 }
 
 #[derive(Debug, Default)]

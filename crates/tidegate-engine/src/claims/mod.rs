@@ -11,12 +11,15 @@ pub mod wake;
 
 use std::{
     collections::HashMap,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use tidegate_model::{PoolId, TenantId};
-use tidegate_policy::buckets;
+use tidegate_model::PoolId;
+use tidegate_policy::tiers::Tiers;
 use tokio::sync::{Mutex, Notify};
 
 pub use book::LaneHint;
@@ -41,6 +44,8 @@ pub struct Claims {
     hints: Notify,
     outbox: parking_lot::Mutex<wake::Outbox>,
     waiting: parking_lot::Mutex<HashMap<PoolId, u32>>,
+    /// What each tenant may have, as the last claim knew it.
+    tiers: parking_lot::RwLock<Arc<Tiers>>,
     /// Of claims in background lanes, beside foreground ones that got through.
     pub(crate) background: parking_lot::Mutex<Trouble>,
 }
@@ -59,6 +64,7 @@ impl Claims {
             hints: Notify::new(),
             outbox: parking_lot::Mutex::default(),
             waiting: parking_lot::Mutex::default(),
+            tiers: parking_lot::RwLock::default(),
             background: parking_lot::Mutex::new(Trouble::new("claiming in background lanes")),
         }
     }
@@ -66,6 +72,19 @@ impl Claims {
     /// Slots that wait in claims of this instance, by pool: what an idle worker looks like from here.
     pub fn waiting(&self) -> HashMap<PoolId, u32> {
         self.waiting.lock().clone()
+    }
+
+    /// Tiers and overrides, as the last claim knew them.
+    pub(crate) fn tiers(&self) -> Arc<Tiers> {
+        Arc::clone(&self.tiers.read())
+    }
+
+    /// Takes note of tiers and overrides as they are now.
+    pub(crate) fn know(&self, tiers: &Arc<Tiers>) {
+        let known = Arc::ptr_eq(&self.tiers.read(), tiers);
+        if !known {
+            *self.tiers.write() = Arc::clone(tiers);
+        }
     }
 
     fn is_used(&self) -> bool {
@@ -82,13 +101,5 @@ impl Claims {
 
     fn take_stale(&self) -> bool {
         self.stale.swap(false, Ordering::AcqRel)
-    }
-}
-
-/// The caps and the weight of a tenant: everybody's are the standard ones until tenants have tiers (R15.1).
-pub(crate) const fn share(_tenant: &TenantId) -> Share {
-    Share {
-        tier: buckets::STANDARD,
-        weight: 1,
     }
 }

@@ -31,13 +31,15 @@ pub async fn create_conversation(
             ));
         }
     }
+    let user = principal.user_of(request.user)?;
     let row = engine
         .store()
         .tenant(tenant)
         .create_conversation(
             ConversationId::new(),
-            request.title.as_deref(),
-            principal.user.as_deref(),
+            request.title,
+            user,
+            principal.intent.as_ref(),
         )
         .await?
         .ok_or_else(|| {
@@ -50,6 +52,7 @@ pub async fn create_conversation(
         conversation_id: row.conversation_id,
         tenant: tenant.clone(),
         title: row.title,
+        user: row.user,
         created_at: row.created_at,
     })
 }

@@ -24,7 +24,9 @@ pub async fn submit_turn(
     if request.input.is_empty() {
         return Err(Error::invalid("input", "a turn needs a text"));
     }
-    let request_digest = engine.body_digest(&format!("turns/{conversation_id}"), &request)?;
+    let user = principal.user_of(request.user.clone())?;
+    let route = format!("turns/{conversation_id}");
+    let request_digest = engine.body_digest(&route, &(&user, &request))?;
     let message = json!({"text": request.input});
     let accepted = accept(
         engine,
@@ -43,6 +45,7 @@ pub async fn submit_turn(
                 conversation_id,
                 message,
             }),
+            user,
             idempotency_key,
             request_digest,
         },

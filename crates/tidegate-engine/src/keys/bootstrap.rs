@@ -1,7 +1,11 @@
 //! The first key, made by whoever has access to the database (R2.1).
 
 use secrecy::ExposeSecret as _;
-use tidegate_model::{Code, KeyId, api::CreatedKey, principal::Role};
+use tidegate_model::{
+    Code, KeyId,
+    api::{CreatedKey, KeyGrants},
+    principal::Role,
+};
 use tidegate_store::{
     Author, Store,
     keys::{InsertKey, NewKey},
@@ -21,6 +25,7 @@ pub async fn bootstrap(store: &Store, by: &str) -> Result<CreatedKey, Error> {
         pool: None,
         user: None,
         scopes: Vec::new(),
+        grants: KeyGrants::default(),
         name: Some("bootstrap".to_owned()),
         expires_at: None,
     };
@@ -39,7 +44,7 @@ pub async fn bootstrap(store: &Store, by: &str) -> Result<CreatedKey, Error> {
     match written.value {
         InsertKey::Stored(key) => Ok(CreatedKey {
             key: *key,
-            secret: secret.expose_secret().to_owned(),
+            secret: Some(secret.expose_secret().to_owned()),
         }),
         InsertKey::NoTenant | InsertKey::AlreadyExpired => Err(Error::Internal {
             what: "bootstrap key",

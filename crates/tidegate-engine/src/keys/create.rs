@@ -13,7 +13,7 @@ use tidegate_store::keys::{InsertKey, NewKey};
 use super::secret;
 use crate::{Engine, Error, Principal, checks};
 
-/// Makes a key and shows its secret, this once.
+/// Makes a key and shows its secret, this once: it is stored nowhere, so that a repeat answers the key without it.
 pub async fn create(
     engine: &Engine,
     principal: &Principal,
@@ -31,6 +31,7 @@ pub async fn create(
         pool: request.pool,
         user: request.user,
         scopes: request.scopes,
+        grants: request.grants,
         name: request.name,
         expires_at: request.expires_at,
     };
@@ -38,7 +39,8 @@ pub async fn create(
     match engine.written(ConfigKind::Key, written).await {
         InsertKey::Stored(key) => Ok(CreatedKey {
             key: *key,
-            secret: secret.expose_secret().to_owned(),
+            // A repeat finds the key of the first time; the secret made just now opens nothing.
+            secret: (!principal.is_replayed()).then(|| secret.expose_secret().to_owned()),
         }),
         InsertKey::NoTenant => Err(Error::not_found("tenant")),
         InsertKey::AlreadyExpired => Err(Error::invalid(
@@ -79,6 +81,12 @@ fn grant(principal: &Principal, mut request: CreateKey) -> Result<CreateKey, Err
             ),
         ));
     }
+    if request.grants.service_class.is_some() {
+        return Err(Error::refused(
+            Code::Forbidden,
+            "grants.serviceClass decides between tenants and is the platform's operator's to give; leave it out",
+        ));
+    }
     request.tenant = Some(own.clone());
     Ok(request)
 }
@@ -109,6 +117,23 @@ fn check(request: &CreateKey) -> Result<(), Error> {
         _ => Ok(()),
     }?;
     checks::time("expiresAt", request.expires_at, limits::KEY_LIFE_MAX_MS)?;
+    if let Some(priority) = request.grants.priority
+        && !(-limits::PRIORITY_MAX..=limits::PRIORITY_MAX).contains(&priority)
+    {
+        return Err(Error::invalid(
+            "grants.priority",
+            format!(
+                "{priority} is out of bounds: -{0} to {0}",
+                limits::PRIORITY_MAX
+            ),
+        ));
+    }
+    if !role.needs_tenant() && !request.grants.is_default() {
+        return Err(Error::invalid(
+            "grants",
+            format!("role {role} submits no runs; leave grants out"),
+        ));
+    }
     checks::label("user", request.user.as_deref())?;
     checks::label("name", request.name.as_deref())
 }

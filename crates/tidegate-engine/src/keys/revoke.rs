@@ -15,10 +15,10 @@ pub async fn revoke(engine: &Engine, principal: &Principal, key: KeyId) -> Resul
         let tenant = engine.store().tenant(principal.require_tenant()?);
         tenant.revoke_key(key, &author).await?
     };
-    let written = written.ok_or_else(|| Error::not_found("key"))?;
     match engine.written(ConfigKind::Key, written).await {
-        RevokeKey::Revoked(key) => Ok(*key),
-        RevokeKey::LastOperator => Err(Error::refused(
+        None => Err(Error::not_found("key")),
+        Some(RevokeKey::Revoked(key)) => Ok(*key),
+        Some(RevokeKey::LastOperator) => Err(Error::refused(
             Code::StateConflict,
             "this is the last super_admin key; make another one first with `tidegate key create --role super_admin`",
         )),

@@ -1,12 +1,12 @@
 //! From what is known of lanes, pools and workers to the causes that hold.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use tidegate_model::{Capability, PoolId, run::QuotaBucket};
 use tidegate_policy::{
-    buckets,
     eligibility::{self, Eligibility, PoolOffer},
     reasons::{self, Cause, LaneFacts, PoolWorkers},
+    tiers::Tiers,
 };
 use tidegate_store::lanes::facts::{LaneState, PoolCapacity};
 
@@ -18,6 +18,7 @@ pub(crate) struct PoolsSeen {
     offers: Vec<PoolOffer>,
     capacities: HashMap<PoolId, PoolCapacity>,
     sorted: HashMap<Capability, Eligibility>,
+    tiers: Arc<Tiers>,
     fairness_on: bool,
     unroutable_grace_ms: i64,
 }
@@ -28,6 +29,7 @@ impl PoolsSeen {
         let settings = engine.settings();
         // An instance that has missed five heartbeats is not counted on.
         let dead_after_ms = i64::from(settings.instance_heartbeat_ms).saturating_mul(5);
+        let tiers = engine.tiers().await?;
         let offers = engine.store().pool_offers().await?;
         let capacities = engine
             .store()
@@ -40,6 +42,7 @@ impl PoolsSeen {
                 .map(|capacity| (capacity.pool.clone(), capacity))
                 .collect(),
             sorted: HashMap::new(),
+            tiers,
             fairness_on: settings.run_fairness,
             unroutable_grace_ms: i64::from(settings.unroutable_grace_ms),
         })
@@ -75,7 +78,11 @@ impl PoolsSeen {
             bucket: state.lane.bucket,
             capability: state.capability.clone(),
             running: state.running,
-            cap: buckets::STANDARD.cap(state.lane.bucket),
+            cap: self
+                .tiers
+                .of(&state.lane.tenant)
+                .caps()
+                .cap(state.lane.bucket),
             fairness_on: self.fairness_on,
             pools,
             workers,

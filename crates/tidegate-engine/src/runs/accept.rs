@@ -8,8 +8,9 @@ use tidegate_model::{
     contracts::{RequirementsContract, TaskRequirements},
     digest::canonical_digest,
     limits,
-    run::{RunKind, RunState, ServiceClass},
+    run::{PrioritySource, RunKind, RunState, ServiceClass},
 };
+use tidegate_policy::grants;
 use tidegate_store::{
     lanes::LaneKey,
     runs::{NewRun, Place, Submission, Submitted, Turn},
@@ -34,6 +35,8 @@ pub(crate) struct Wanted {
     pub max_attempts: Option<i32>,
     pub budget: RunBudget,
     pub turn: Option<Turn>,
+    /// See [`Principal::user_of`].
+    pub user: Option<String>,
     pub idempotency_key: Option<String>,
     pub request_digest: [u8; 32],
 }
@@ -77,8 +80,7 @@ pub(crate) async fn accept(
         ));
     }
     check_bounds(&wanted)?;
-    let service_class = granted_class(wanted.kind, wanted.service_class)?;
-    let (priority, priority_source) = granted_priority(wanted.priority)?;
+    let granted = granted(principal, &wanted)?;
     let settings = engine.settings();
     let run = NewRun {
         run_id: RunId::new(),
@@ -86,9 +88,9 @@ pub(crate) async fn accept(
         kind: wanted.kind,
         class: class_of(engine, principal, &wanted.capability).await?,
         capability: wanted.capability,
-        service_class,
-        priority,
-        priority_source,
+        service_class: granted.service_class,
+        priority: granted.priority,
+        priority_source: granted.priority_source,
         turn: wanted.turn,
         idempotency_key: wanted.idempotency_key,
         request_digest: wanted.request_digest,
@@ -102,7 +104,7 @@ pub(crate) async fn accept(
         run_at: wanted.run_at,
         deadline: wanted.deadline,
         created_by: Some(principal.key_id),
-        user: principal.user.clone(),
+        user: wanted.user,
         input: wanted.input,
         queue_max_age_ms: engine.queue_max_age_ms(),
     };
@@ -168,6 +170,8 @@ fn queued_view(tenant: &TenantId, run: &NewRun) -> RunView {
         capability: run.capability.clone(),
         service_class: run.service_class,
         priority: run.priority,
+        priority_source: run.priority_source,
+        user: run.user.clone(),
         conversation_id: run.turn.as_ref().map(|turn| turn.conversation_id),
         state: RunState::Queued,
         code: None,
@@ -206,10 +210,7 @@ fn answer(mut view: RunView, submitted: Submitted) -> Result<Accepted, Error> {
             repeated: true,
             queued: None,
         }),
-        Submitted::Conflict => Err(Error::refused(
-            Code::IdempotencyConflict,
-            "this Idempotency-Key was used with another request; use a new key for a new request",
-        )),
+        Submitted::Conflict => Err(tidegate_store::Error::IdempotencyConflict.into()),
         Submitted::TenantInactive => Err(Error::refused(
             Code::TenantSuspended,
             "the tenant is suspended or deleted; an administrator can resume a suspended one with \
@@ -251,36 +252,50 @@ async fn class_of(
     Ok(class)
 }
 
-/// A caller can only ask for less protection than the kind's default (R2.4).
-fn granted_class(kind: RunKind, asked: Option<ServiceClass>) -> Result<ServiceClass, Error> {
-    let granted = kind.default_service_class();
-    match asked {
-        None => Ok(granted),
-        Some(class) if class >= granted => Ok(class),
-        Some(class) => Err(Error::invalid(
-            "serviceClass",
-            format!(
-                "{class} is more than the {granted} that runs of this kind get; ask for {granted} or lower"
-            ),
-        )),
-    }
-}
-
-/// A caller can only lower its priority (R2.4).
-fn granted_priority(asked: Option<i16>) -> Result<(i16, &'static str), Error> {
-    match asked {
-        None => Ok((0, "default")),
-        Some(priority) if (-limits::PRIORITY_MAX..=0).contains(&priority) => {
-            Ok((priority, "caller"))
-        }
-        Some(_) => Err(Error::invalid(
+/// What policy grants, lowered where the caller asks for less (R2.4).
+fn granted(principal: &Principal, wanted: &Wanted) -> Result<Granted, Error> {
+    let grants = principal.grants;
+    let (priority, priority_source) =
+        grants::priority(grants.priority, wanted.priority).map_err(|most| {
+            Error::invalid(
+                "priority",
+                format!(
+                    "a caller can only lower its priority: -{} to {most}",
+                    limits::PRIORITY_MAX
+                ),
+            )
+        })?;
+    if priority < -limits::PRIORITY_MAX {
+        return Err(Error::invalid(
             "priority",
             format!(
-                "a caller can only lower its priority: -{} to 0",
+                "{priority} is out of bounds: -{} at least",
                 limits::PRIORITY_MAX
             ),
-        )),
+        ));
     }
+    let service_class = grants::service_class(
+        wanted.kind,
+        grants.service_class,
+        wanted.service_class,
+    )
+    .map_err(|most| {
+        Error::invalid(
+            "serviceClass",
+            format!("this is more than the {most} that is granted; ask for {most} or lower"),
+        )
+    })?;
+    Ok(Granted {
+        priority,
+        priority_source,
+        service_class,
+    })
+}
+
+struct Granted {
+    priority: i16,
+    priority_source: PrioritySource,
+    service_class: ServiceClass,
 }
 
 fn check_bounds(wanted: &Wanted) -> Result<(), Error> {

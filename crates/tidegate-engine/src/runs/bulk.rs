@@ -1,5 +1,8 @@
-//! Cancel and requeue by filter, page by page. What has ended or moved on by then is left alone by the statements
-//! themselves.
+//! Cancel and requeue by filter, page by page.
+//!
+//! Each page is one transaction with the progress up to it, where the caller gave a key: a repeat goes on where the last
+//! one was cut off, and many at once do each page once (R3.1). What has ended or moved on by then is left alone by the
+//! statements themselves.
 
 use tidegate_model::{
     RunId,
@@ -7,9 +10,11 @@ use tidegate_model::{
     limits,
     run::RunState,
 };
-use tidegate_store::TenantStore;
+use tidegate_store::{
+    TenantStore,
+    repeats::{Progress, Step},
+};
 
-use super::cancel::cancel_some;
 use crate::{Engine, Error, Principal};
 
 /// Cancels every run of the caller's tenant that the filter names and that has not ended.
@@ -18,18 +23,17 @@ pub async fn cancel_all(
     principal: &Principal,
     filter: RunFilter,
 ) -> Result<BulkOutcome, Error> {
-    let mut outcome = BulkOutcome {
-        changed: 0,
-        requested: 0,
-    };
-    let tenant = engine.store().tenant(principal.require_tenant()?);
-    let mut pages = Pages::new(filter);
-    while let Some(runs) = pages.next(&tenant).await? {
-        let cancelled = cancel_some(engine, principal, runs).await?;
-        outcome.changed += cancelled.ended;
-        outcome.requested += cancelled.requested;
+    let age_ms = engine.queue_max_age_ms();
+    let mut pages = Pages::new(engine, principal, filter).await?;
+    while let Some((runs, step)) = pages.next().await? {
+        let changed = pages.progress.changed;
+        pages.progress = pages.tenant.cancel_step(runs, age_ms, step).await?;
+        if pages.progress.changed > changed {
+            // The next turns of their conversations may have come up.
+            engine.work_changed();
+        }
     }
-    Ok(outcome)
+    Ok(pages.outcome())
 }
 
 /// Requeues the dead letters of the caller's tenant that the filter names; all failed runs where it names that state.
@@ -39,7 +43,7 @@ pub async fn requeue_all(
     principal: &Principal,
     mut filter: RunFilter,
 ) -> Result<BulkOutcome, Error> {
-    let tenant = engine.store().tenant(principal.require_tenant()?);
+    let age_ms = engine.queue_max_age_ms();
     let by = principal.key_id.to_string();
     match filter.state {
         None => filter.dead_letters = Some(true),
@@ -53,45 +57,65 @@ pub async fn requeue_all(
             ));
         }
     }
-    let mut changed = 0;
-    let mut pages = Pages::new(filter);
-    while let Some(runs) = pages.next(&tenant).await? {
-        let reopened = tenant
-            .reopen(runs, by.clone(), engine.queue_max_age_ms())
-            .await?;
-        changed += reopened.len() as u64;
+    let mut pages = Pages::new(engine, principal, filter).await?;
+    while let Some((runs, step)) = pages.next().await? {
+        let changed = pages.progress.changed;
+        let done = pages.tenant.reopen_step(runs, by.clone(), age_ms, step);
+        pages.progress = done.await?;
+        if pages.progress.changed > changed {
+            engine.work_changed();
+        }
     }
-    if changed > 0 {
-        engine.work_changed();
-    }
-    Ok(BulkOutcome {
-        changed,
-        requested: 0,
-    })
+    Ok(pages.outcome())
 }
 
 /// Walks a filtered list by its cursor, so that no page holds more than its bound.
-struct Pages {
+struct Pages<'a> {
+    principal: &'a Principal,
+    tenant: TenantStore,
     filter: RunFilter,
-    done: bool,
+    progress: Progress,
 }
 
-impl Pages {
-    fn new(mut filter: RunFilter) -> Self {
+impl<'a> Pages<'a> {
+    async fn new(
+        engine: &Engine,
+        principal: &'a Principal,
+        mut filter: RunFilter,
+    ) -> Result<Self, Error> {
         filter.limit = Some(limits::PAGE_MAX);
-        Self {
+        let tenant = engine.store().tenant(principal.require_tenant()?);
+        let progress = tenant.progress(principal.intent.as_ref()).await?;
+        Ok(Self {
+            principal,
+            tenant,
             filter,
-            done: false,
-        }
+            progress,
+        })
     }
 
-    async fn next(&mut self, store: &TenantStore) -> Result<Option<Vec<RunId>>, Error> {
-        if self.done {
+    /// The next page's runs, and the step that writes what becomes of them.
+    async fn next(&mut self) -> Result<Option<(Vec<RunId>, Step)>, Error> {
+        if self.progress.finished {
             return Ok(None);
         }
-        let (runs, next_cursor) = super::list::ids(store, self.filter.clone()).await?;
-        self.done = next_cursor.is_none();
-        self.filter.cursor = next_cursor;
-        Ok(Some(runs))
+        let mut filter = self.filter.clone();
+        if self.progress.cursor.is_some() {
+            filter.cursor.clone_from(&self.progress.cursor);
+        }
+        let (runs, next) = super::list::ids(&self.tenant, filter).await?;
+        let step = Step {
+            intent: self.principal.intent.clone(),
+            before: self.progress.clone(),
+            next,
+        };
+        Ok(Some((runs, step)))
+    }
+
+    fn outcome(&self) -> BulkOutcome {
+        BulkOutcome {
+            changed: self.progress.changed,
+            requested: self.progress.requested,
+        }
     }
 }

@@ -11,7 +11,12 @@ pub async fn requeue(engine: &Engine, principal: &Principal, run: RunId) -> Resu
     let tenant = engine.store().tenant(principal.require_tenant()?);
     let by = principal.key_id.to_string();
     let reopened = tenant
-        .reopen(vec![run], by, engine.queue_max_age_ms())
+        .reopen(
+            vec![run],
+            by,
+            engine.queue_max_age_ms(),
+            principal.intent.as_ref(),
+        )
         .await?;
     if reopened.is_empty() {
         return Err(Error::refused(
@@ -30,8 +35,12 @@ pub async fn requeue(engine: &Engine, principal: &Principal, run: RunId) -> Resu
             },
         ));
     }
-    engine.work_changed();
-    super::get::get(engine, principal, run).await
+    let repeated = principal.is_replayed();
+    if !repeated {
+        engine.work_changed();
+    }
+    let view = super::get::get(engine, principal, run).await?;
+    Ok(RunView { repeated, ..view })
 }
 
 fn budget_spent(run: &RunView) -> bool {

@@ -56,7 +56,11 @@ pub async fn resolve(
             ));
         }
     }
-    super::get::get(engine, principal, run).await
+    let view = super::get::get(engine, principal, run).await?;
+    Ok(RunView {
+        repeated: principal.is_replayed(),
+        ..view
+    })
 }
 
 fn check(request: &ResolveRun) -> Result<(), Error> {

@@ -24,7 +24,9 @@ pub async fn submit(
              `tidegate key create --scope runs:business`, or use the turns of a conversation",
         ));
     }
-    let request_digest = engine.body_digest("runs", &request)?;
+    let user = principal.user_of(request.user.clone())?;
+    // Another user of the tenant with the same key and body is no repeat.
+    let request_digest = engine.body_digest("runs", &(&user, &request))?;
     let accepted = accept(
         engine,
         principal,
@@ -39,6 +41,7 @@ pub async fn submit(
             max_attempts: request.max_attempts,
             budget: request.budget.unwrap_or_default(),
             turn: None,
+            user,
             idempotency_key,
             request_digest,
         },
@@ -56,6 +59,7 @@ pub async fn submit_as(
     kind: RunKind,
     request: SubmitRun,
 ) -> Result<RunView, Error> {
+    let user = principal.user_of(request.user.clone())?;
     let request_digest = engine.body_digest(kind.as_str(), &request)?;
     let accepted = accept(
         engine,
@@ -71,6 +75,7 @@ pub async fn submit_as(
             max_attempts: request.max_attempts,
             budget: request.budget.unwrap_or_default(),
             turn: None,
+            user,
             idempotency_key: None,
             request_digest,
         },

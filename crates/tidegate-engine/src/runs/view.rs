@@ -187,6 +187,8 @@ pub(crate) fn view(seen: &Seen) -> RunView {
         capability: row.capability.clone(),
         service_class: row.service_class,
         priority: row.priority,
+        priority_source: row.priority_source,
+        user: row.user.clone(),
         conversation_id: row.conversation_id,
         state: row.state(),
         code,

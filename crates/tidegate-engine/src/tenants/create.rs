@@ -19,12 +19,12 @@ pub async fn create(
     let written = engine
         .store()
         .create_tenant(request, &principal.author())
-        .await?
-        .ok_or_else(|| {
-            Error::refused(
-                Code::VersionConflict,
-                format!("the tenant name {name} is taken, or was once; choose another one"),
-            )
-        })?;
-    Ok(engine.written(ConfigKind::Tenant, written).await)
+        .await?;
+    let created = engine.written(ConfigKind::Tenant, written).await;
+    created.ok_or_else(|| {
+        Error::refused(
+            Code::VersionConflict,
+            format!("the tenant name {name} is taken, or was once; choose another one"),
+        )
+    })
 }

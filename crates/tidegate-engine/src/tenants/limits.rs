@@ -1,7 +1,4 @@
 //! Every limit that holds for a tenant, with where it comes from and how far it reaches (R1.9, R15.2).
-//!
-//! Tiers and overrides are tables of a later migration; until a tenant can be given another one, the built-in tier
-//! `standard` is its source.
 
 use serde_json::{Value, json};
 use tidegate_model::{
@@ -9,7 +6,10 @@ use tidegate_model::{
     api::{LimitScope, LimitView, LimitsView},
     run::QuotaBucket,
 };
-use tidegate_policy::buckets::{STANDARD, effective_cap};
+use tidegate_policy::{
+    buckets::effective_cap,
+    tiers::{Shares, Source},
+};
 
 use crate::{Engine, Error, Principal, settings::Settings};
 
@@ -20,14 +20,35 @@ pub async fn limits(
     tenant: &TenantId,
 ) -> Result<LimitsView, Error> {
     super::get(engine, principal, tenant).await?;
-    Ok(effective(engine.settings(), tenant))
+    effective(engine, tenant).await
 }
 
 /// The limits in force.
-pub(crate) fn effective(settings: &Settings, tenant: &TenantId) -> LimitsView {
+pub(crate) async fn effective(engine: &Engine, tenant: &TenantId) -> Result<LimitsView, Error> {
+    let shares = engine.tiers().await?.of(tenant);
+    Ok(view(engine.settings(), tenant, &shares))
+}
+
+fn view(settings: &Settings, tenant: &TenantId, shares: &Shares) -> LimitsView {
     let mut limits = vec![
-        bucket(settings, "foregroundRunsMax", QuotaBucket::Foreground),
-        bucket(settings, "backgroundRunsMax", QuotaBucket::Background),
+        LimitView {
+            name: "foregroundRunsMax".to_owned(),
+            value: json!(cap(settings, shares, QuotaBucket::Foreground)),
+            source: source(settings, &shares.foreground.source),
+            scope: LimitScope::Cluster,
+        },
+        LimitView {
+            name: "backgroundRunsMax".to_owned(),
+            value: json!(cap(settings, shares, QuotaBucket::Background)),
+            source: source(settings, &shares.background.source),
+            scope: LimitScope::Cluster,
+        },
+        LimitView {
+            name: "weight".to_owned(),
+            value: json!(shares.weight.value),
+            source: shares.weight.source.to_string(),
+            scope: LimitScope::Cluster,
+        },
     ];
     limits.extend(of_settings(settings));
     LimitsView {
@@ -37,21 +58,15 @@ pub(crate) fn effective(settings: &Settings, tenant: &TenantId) -> LimitsView {
 }
 
 /// The cap of a bucket, as claims keep it.
-pub(crate) fn cap(settings: &Settings, bucket: QuotaBucket) -> Option<i64> {
-    effective_cap(bucket, STANDARD.cap(bucket), settings.run_fairness)
+pub(crate) fn cap(settings: &Settings, shares: &Shares, bucket: QuotaBucket) -> Option<i64> {
+    effective_cap(bucket, shares.caps().cap(bucket), settings.run_fairness)
 }
 
-fn bucket(settings: &Settings, name: &str, bucket: QuotaBucket) -> LimitView {
-    let source = if settings.run_fairness {
-        format!("built-in tier {}", STANDARD.name)
+fn source(settings: &Settings, source: &Source) -> String {
+    if settings.run_fairness {
+        source.to_string()
     } else {
         "RUN_FAIRNESS=off".to_owned()
-    };
-    LimitView {
-        name: name.to_owned(),
-        value: json!(cap(settings, bucket)),
-        source,
-        scope: LimitScope::Cluster,
     }
 }
 
@@ -122,11 +137,18 @@ mod tests {
     #[test]
     fn limits_say_where_they_come_from_and_how_far_they_reach() {
         let tenant: TenantId = "acme".parse().unwrap();
-        let view = effective(&Settings::default(), &tenant);
-        let find = |name: &str| view.limits.iter().find(|limit| limit.name == name).unwrap();
+        let standard = tidegate_policy::tiers::Tiers::default().of(&tenant);
+        let shown = view(&Settings::default(), &tenant, &standard);
+        let find = |name: &str| {
+            shown
+                .limits
+                .iter()
+                .find(|limit| limit.name == name)
+                .unwrap()
+        };
         assert_eq!(
-            view.limits.len(),
-            11,
+            shown.limits.len(),
+            12,
             "no setting is missing from the table"
         );
         let foreground = find("foregroundRunsMax");
@@ -141,9 +163,9 @@ mod tests {
             run_fairness: false,
             ..Settings::default()
         };
-        let view = effective(&unfair, &tenant);
-        assert_eq!(view.limits[0].value, Value::Null);
-        assert_eq!(view.limits[1].value, json!(1));
-        assert_eq!(view.limits[0].source, "RUN_FAIRNESS=off");
+        let shown = view(&unfair, &tenant, &standard);
+        assert_eq!(shown.limits[0].value, Value::Null);
+        assert_eq!(shown.limits[1].value, json!(1));
+        assert_eq!(shown.limits[0].source, "RUN_FAIRNESS=off");
     }
 }

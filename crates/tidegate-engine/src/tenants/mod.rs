@@ -6,9 +6,11 @@ mod get;
 pub mod limits;
 mod list;
 mod set_state;
+pub mod tiers;
 
 pub use create::create;
 pub use get::get;
 pub use limits::limits;
 pub use list::list;
 pub use set_state::set_state;
+pub use tiers::put_override;

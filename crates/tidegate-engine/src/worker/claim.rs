@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tidegate_model::{
-    Capability, Code,
+    Capability, Code, TenantId,
     api::{ClaimAnswer, ClaimRequest, Lease, LeasedRun, PROTOCOL_VERSION, RunBudget},
     limits,
     run::QuotaBucket,
@@ -15,7 +15,7 @@ use tidegate_store::attempts::{
 
 use crate::{
     Engine, Error, Principal,
-    claims::{Want, share},
+    claims::{Share, Want},
 };
 
 /// How long to wait before a lane is asked again whose lock another claim holds; spread by half of it.
@@ -117,6 +117,9 @@ async fn claim_now(
     let capabilities: Vec<Capability> = engine.pool_capabilities(&holder.pool).await?;
     let owed = engine.read_lanes().await?;
     let claims = engine.claims();
+    let tiers = engine.tiers().await?;
+    let share = |tenant: &TenantId| Share::of(&tiers, tenant);
+    claims.know(&tiers);
     let want = Want {
         capabilities: &capabilities,
         runs: request.max,
@@ -153,10 +156,22 @@ async fn claim_now(
         }
     }
     metrics::histogram!("tidegate_claim_seconds").record(started.elapsed().as_secs_f64());
+    Ok(Look {
+        leases: hand_out(engine, holder, opened).await,
+        again_in: if again {
+            Some(CONTENDED.mul_f64(0.5 + crate::clock::jitter()))
+        } else {
+            owed
+        },
+    })
+}
+
+async fn hand_out(engine: &Engine, holder: &Holder, opened: Vec<OpenedLease>) -> Vec<Lease> {
     let mut leases = Vec::with_capacity(opened.len());
     for lease in opened {
+        let queued = Duration::from_millis(u64::try_from(lease.queued_ms).unwrap_or(0));
         metrics::histogram!("tidegate_queue_wait_seconds", "service_class" => lease.service_class.as_str())
-            .record(std::time::Duration::from_millis(u64::try_from(lease.queued_ms).unwrap_or(0)).as_secs_f64());
+            .record(queued.as_secs_f64());
         engine
             .remember(&LeaseKey {
                 bucket: lease.bucket,
@@ -168,14 +183,7 @@ async fn claim_now(
             .await;
         leases.push(to_lease(lease, holder.lease_ms));
     }
-    Ok(Look {
-        leases,
-        again_in: if again {
-            Some(CONTENDED.mul_f64(0.5 + crate::clock::jitter()))
-        } else {
-            owed
-        },
-    })
+    leases
 }
 
 fn to_lease(opened: OpenedLease, lease_ms: i64) -> Lease {

@@ -18,7 +18,7 @@ use tidegate_store::attempts::close::{CloseReport, Closed, Closer, Decide};
 use super::held::lease_lost;
 use crate::{
     Engine, Error, Principal,
-    claims::{AT_THE_HEAD, LaneHint, share},
+    claims::{AT_THE_HEAD, LaneHint, Share},
     combine::{Answers, all_or_each, count},
     runs::accept::refuse_nul,
 };
@@ -259,10 +259,11 @@ pub(crate) async fn close_all(
 /// Settles what the claims charged by estimate (R3.12).
 fn settle(engine: &Engine, outcomes: &[Closed]) {
     let claims = engine.claims();
+    let tiers = claims.tiers();
     let mut book = claims.book.lock();
     for run in outcomes {
         let cost = estimates::cost(run.attempt_ms, run.tokens);
-        let weight = share(&run.key.tenant).weight;
+        let weight = Share::of(&tiers, &run.key.tenant).weight;
         book.settle(&run.key.tenant, &run.capability, run.charged, cost, weight);
     }
 }

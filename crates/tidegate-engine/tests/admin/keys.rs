@@ -8,7 +8,7 @@ use tidegate_model::{
 };
 
 use crate::rig::{
-    World, as_role, caller, eventually, id, key, key_request, operator, refused, tenant,
+    World, as_role, caller, eventually, id, key, key_request, operator, refused, shown, tenant,
 };
 
 /// R2.1, R2.4: a key says who its holder is; nothing else does.
@@ -23,17 +23,17 @@ async fn a_key_opens_as_what_it_was_made_for() {
         ..key_request(Role::Member, Some("acme"))
     };
     let made = keys::create(&engine, &operator(), request).await.unwrap();
-    let caller = auth::authenticate(&engine, &made.secret).await.unwrap();
+    let caller = auth::authenticate(&engine, shown(&made)).await.unwrap();
     assert_eq!(caller.key_id, made.key.key_id);
     assert_eq!(caller.role, Role::Member);
     assert_eq!(caller.tenant, Some(id("acme")));
     assert_eq!(caller.user.as_deref(), Some("ada"));
     assert!(caller.has_scope(KeyScope::RunsBusiness) && !caller.has_scope(KeyScope::ActForUsers));
 
-    let mut other = made.secret.clone().into_bytes();
+    let mut other = shown(&made).to_owned().into_bytes();
     *other.last_mut().unwrap() = if other.ends_with(b"A") { b"B" } else { b"A" }[0];
     let other = String::from_utf8(other).unwrap();
-    for bad in ["", "tg_", "Bearer", &other, &made.secret[1..]] {
+    for bad in ["", "tg_", "Bearer", &other, &shown(&made)[1..]] {
         assert_eq!(
             refused(auth::authenticate(&engine, bad).await),
             Code::Unauthenticated
@@ -41,7 +41,10 @@ async fn a_key_opens_as_what_it_was_made_for() {
     }
     // The secret is nowhere in the database, and not in what a list shows.
     for (table, row) in crate::rig::whole_database(&world.db).await {
-        assert!(!row.contains(&made.secret[3..]), "{table} holds the secret");
+        assert!(
+            !row.contains(&shown(&made)[3..]),
+            "{table} holds the secret"
+        );
     }
 }
 
@@ -59,7 +62,7 @@ async fn a_revoked_key_is_refused_everywhere_within_a_second_under_load() {
     let mut users = tokio::task::JoinSet::new();
     let stop = tokio_util::sync::CancellationToken::new();
     for engine in [&one.engine, &two.engine, &two.engine] {
-        let (engine, secret, stop) = (engine.clone(), made.secret.clone(), stop.clone());
+        let (engine, secret, stop) = (engine.clone(), shown(&made).to_owned(), stop.clone());
         users.spawn(async move {
             let mut last_accepted = None;
             while !stop.is_cancelled() {
@@ -127,8 +130,8 @@ async fn an_expired_key_is_refused_even_where_it_is_remembered() {
     let made = keys::create(&engine, &operator(), until(1_500))
         .await
         .unwrap();
-    assert!(auth::authenticate(&engine, &made.secret).await.is_ok());
-    let expired = || async { auth::authenticate(&engine, &made.secret).await.is_err() };
+    assert!(auth::authenticate(&engine, shown(&made)).await.is_ok());
+    let expired = || async { auth::authenticate(&engine, shown(&made)).await.is_err() };
     let took = eventually("expiry", Duration::from_secs(4), expired).await;
     assert!(took > Duration::from_millis(500), "expired after {took:?}");
 }
@@ -146,7 +149,7 @@ async fn the_bootstrap_key_is_made_once() {
     }
     let engine = world.engine(World::settings()).await;
     let made = made.into_iter().next().unwrap().unwrap();
-    let caller = auth::authenticate(&engine, &made.secret).await.unwrap();
+    let caller = auth::authenticate(&engine, shown(&made)).await.unwrap();
     assert_eq!(caller.role, Role::SuperAdmin);
     key(&engine, Role::SuperAdmin, None).await;
     keys::revoke(&engine, &caller, made.key.key_id)
@@ -352,7 +355,7 @@ async fn use_is_noted_without_writing_settings() {
     let engine = world.engine(World::settings()).await;
     key(&engine, Role::SuperAdmin, None).await;
     let made = key(&engine, Role::SuperAdmin, None).await;
-    auth::authenticate(&engine, &made.secret).await.unwrap();
+    auth::authenticate(&engine, shown(&made)).await.unwrap();
     keys::revoke(&engine, &operator(), made.key.key_id)
         .await
         .unwrap();

@@ -20,6 +20,7 @@ mod pooler;
 mod pools;
 mod readiness;
 mod redis;
+mod repeats;
 mod rig;
 mod roles;
 mod secrets;

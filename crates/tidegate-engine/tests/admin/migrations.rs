@@ -1,6 +1,9 @@
 use tidegate_store::{
     ConnectOptions, connect,
-    migrate::{Applicant, MigrateError, MigrationState, check, migrate, status},
+    migrate::{
+        Applicant, MigrateError, MigrationState, MigrationStatus, OPTIONAL_SETS, check, migrate,
+        migrate_with, status,
+    },
 };
 use tidegate_testkit::{TestCluster, TestDb};
 
@@ -21,6 +24,44 @@ async fn execute(db: &TestDb, statement: &'static str) {
     sqlx::query(statement).execute(db.pool()).await.unwrap();
 }
 
+/// The migrations that every database has.
+async fn demanded(db: &TestDb) -> Vec<MigrationStatus> {
+    let mut all = status(&pool(&db.url())).await.unwrap();
+    all.retain(|m| m.state != MigrationState::NotExecuted);
+    all
+}
+
+/// R1.6, R15.1: an optional migration is added by name, once, is shown as executed or not, and is never missed.
+#[tokio::test]
+async fn an_optional_migration_is_executed_by_name() {
+    let db = TestDb::new().await;
+    let here = pool(&db.url());
+    let state = async || {
+        let all = status(&here).await.unwrap();
+        let found = all
+            .into_iter()
+            .find(|m| m.version == OPTIONAL_SETS[0].version);
+        found.unwrap()
+    };
+    assert_eq!(state().await.state, MigrationState::NotExecuted);
+    check(&here, "0.1.0").await.unwrap();
+    for expected in [vec![OPTIONAL_SETS[0].version], Vec::new()] {
+        let done = migrate_with(&here, &applicant("0.1.0"), &OPTIONAL_SETS).await;
+        assert_eq!(done.unwrap().applied, expected);
+    }
+    let executed = state().await;
+    assert_eq!(executed.state, MigrationState::Applied);
+    assert_eq!(executed.applied_by.as_deref(), Some("cli:root"));
+    assert_eq!(check(&here, "0.1.0").await.unwrap().warning, None);
+    assert!(
+        migrate(&here, &applicant("0.1.0"))
+            .await
+            .unwrap()
+            .applied
+            .is_empty()
+    );
+}
+
 /// R1.6: many instances at once migrate once; each run that changed something is recorded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_instances_migrate_once() {
@@ -35,7 +76,7 @@ async fn many_instances_migrate_once() {
         .into_iter()
         .flat_map(|report| report.applied)
         .collect();
-    let all = status(&pool(&db.url())).await.unwrap();
+    let all = demanded(&db).await;
     assert!(all.iter().all(|m| m.state == MigrationState::Applied));
     assert_eq!(applied.len(), all.len(), "each was applied by one of them");
     for migration in &all {
@@ -186,6 +227,6 @@ async fn a_caller_who_goes_away_leaves_no_lock() {
     let limit = std::time::Duration::from_secs(20);
     let done = tokio::time::timeout(limit, migrate(&pool(&db.url()), &applicant("0.1.0"))).await;
     done.expect("no lock is left behind").unwrap();
-    let all = status(&pool(&db.url())).await.unwrap();
+    let all = demanded(&db).await;
     assert!(all.iter().all(|m| m.state == MigrationState::Applied));
 }

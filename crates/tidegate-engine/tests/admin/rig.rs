@@ -9,7 +9,7 @@ use tidegate_engine::{
 };
 use tidegate_model::{
     Code, InstanceId, KeyId, PoolId, TenantId,
-    api::{CreateKey, CreateTenant, CreatedKey},
+    api::{CreateKey, CreateTenant, CreatedKey, KeyGrants},
     principal::{KeyScope, Role},
 };
 use tidegate_store::{ConnectOptions, Store, connect};
@@ -130,6 +130,8 @@ pub fn as_role(role: Role, tenant: Option<&str>) -> Principal {
         scopes: Vec::new(),
         expires_at: None,
         request_id: Some("req_test".to_owned()),
+        intent: None,
+        grants: KeyGrants::default(),
     }
 }
 
@@ -161,6 +163,7 @@ pub fn key_request(role: Role, tenant: Option<&str>) -> CreateKey {
         scopes: Vec::new(),
         name: None,
         expires_at: None,
+        grants: KeyGrants::default(),
     }
 }
 
@@ -168,6 +171,11 @@ pub async fn key(engine: &Engine, role: Role, tenant: Option<&str>) -> CreatedKe
     keys::create(engine, &operator(), key_request(role, tenant))
         .await
         .expect("a key")
+}
+
+/// The secret of a key that was just made.
+pub fn shown(made: &CreatedKey) -> &str {
+    made.secret.as_deref().expect("shown once")
 }
 
 /// A caller with a real key.
@@ -184,7 +192,7 @@ pub async fn caller(
     let made = keys::create(engine, &operator(), request)
         .await
         .expect("a key");
-    auth::authenticate(engine, &made.secret)
+    auth::authenticate(engine, shown(&made))
         .await
         .expect("a caller")
 }

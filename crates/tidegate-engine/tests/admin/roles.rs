@@ -4,8 +4,8 @@ use tidegate_engine::{Engine, Error, Principal, catalog, keys, me, ops, pools, t
 use tidegate_model::{
     Code, KeyId,
     api::{
-        CreateTenant, PageQuery, ProviderKind, PutModel, PutProvider, PutToolServer, SetEpoch,
-        SetTenantState,
+        CreateTenant, PageQuery, ProviderKind, PutModel, PutProvider, PutTenantOverride,
+        PutToolServer, SetEpoch, SetTenantState,
     },
     contracts::{CapabilityDescriptor, DescriptorContract},
     principal::{Role, TenantState},
@@ -29,6 +29,7 @@ const CALLS: &[(&str, &[Role], Call)] = calls! {
     "tenants::get": [SuperAdmin, TenantAdmin] => |e, p| tenants::get(e, p, &id("acme"));
     "tenants::limits": [SuperAdmin, TenantAdmin] => |e, p| tenants::limits(e, p, &id("acme"));
     "tenants::set_state": [SuperAdmin] => |e, p| tenants::set_state(e, p, &id("globex"), SetTenantState { state: TenantState::Suspended });
+    "tenants::put_override": [SuperAdmin] => |e, p| tenants::put_override(e, p, &id("acme"), PutTenantOverride::default());
     "keys::create": [SuperAdmin, TenantAdmin] => |e, p| keys::create(e, p, key_request(Role::Member, Some("acme")));
     "keys::list": [SuperAdmin, TenantAdmin] => |e, p| keys::list(e, p, &PageQuery::default());
     "keys::revoke": [SuperAdmin, TenantAdmin] => |e, p| keys::revoke(e, p, KeyId::new());
@@ -48,7 +49,7 @@ const CALLS: &[(&str, &[Role], Call)] = calls! {
     "ops::revisions": [SuperAdmin] => |e, p| ops::revisions(e, p, &PageQuery::default());
     "ops::instances": [SuperAdmin] => |e, p| ops::instances(e, p);
     "ops::recovery": [SuperAdmin] => |e, p| ops::recovery(e, p);
-    "me::limits": [TenantAdmin, Member, Coordinator] => |e, p| async move { me::limits(e, p) };
+    "me::limits": [TenantAdmin, Member, Coordinator] => |e, p| me::limits(e, p);
     "me::usage": [TenantAdmin, Member, Coordinator] => |e, p| me::usage(e, p);
 };
 

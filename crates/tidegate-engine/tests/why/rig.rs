@@ -10,8 +10,8 @@ use tidegate_engine::{
 use tidegate_model::{
     Code, ConversationId, Fence, InstanceId, KeyId, PoolId, RunId, TenantId,
     api::{
-        AttemptUsage, ClaimRequest, CompleteRun, CreateConversation, CreateTenant, FailRun, Lease,
-        QueueReasonView, RunFilter, RunView, SubmitRun, SubmitTurn,
+        AttemptUsage, ClaimRequest, CompleteRun, CreateConversation, CreateTenant, FailRun,
+        KeyGrants, Lease, QueueReasonView, RunFilter, RunView, SubmitRun, SubmitTurn,
     },
     principal::{KeyScope, Role},
     queue_reason::QueueReason,
@@ -159,6 +159,7 @@ impl World {
             capability: None,
             service_class: None,
             deadline: None,
+            user: None,
         };
         conversations::turn::submit_turn(&self.engine, &member("acme"), conversation, request, None)
             .await
@@ -284,6 +285,8 @@ pub fn principal(role: Role, tenant: Option<&str>) -> Principal {
         scopes: vec![KeyScope::RunsBusiness],
         expires_at: None,
         request_id: None,
+        intent: None,
+        grants: KeyGrants::default(),
     }
 }
 
@@ -306,5 +309,6 @@ pub fn task(capability: &str) -> SubmitRun {
         run_at: None,
         max_attempts: None,
         budget: None,
+        user: None,
     }
 }

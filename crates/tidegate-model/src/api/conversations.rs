@@ -18,6 +18,10 @@ pub struct CreateConversation {
     /// A title for lists, at most 200 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// The user it is for, at most 200 characters: the key's own unless given; another one needs a key with the scope
+    /// `act_for_users` (R2.4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// A conversation.
@@ -32,6 +36,9 @@ pub struct ConversationView {
     /// Its title.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// The user it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// When it began.
     pub created_at: DateTime<Utc>,
 }
@@ -84,6 +91,10 @@ pub struct SubmitTurn {
     /// The turn ends as expired when this passes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<DateTime<Utc>>,
+    /// The user it is for, at most 200 characters: the key's own unless given; another one needs a key with the scope
+    /// `act_for_users` (R2.4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// The answer to a submitted turn.

@@ -6,7 +6,29 @@ use serde::{Deserialize, Serialize};
 use crate::{
     KeyId, PoolId, TenantId,
     principal::{KeyScope, Role},
+    run::ServiceClass,
 };
+
+/// What the runs that come with a key are granted; their callers can only ask for less (R2.4).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KeyGrants {
+    /// Order within the tenant, -100 to 100; 0 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i16>,
+    /// What gives way first, across tenants: only the platform's operator gives it. The default of the run's kind unless
+    /// given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_class: Option<ServiceClass>,
+}
+
+impl KeyGrants {
+    /// Whether nothing but the defaults is granted.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
 
 /// `POST /v1/admin/keys`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +49,9 @@ pub struct CreateKey {
     /// Rights besides the role's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<KeyScope>,
+    /// What its runs are granted besides the defaults.
+    #[serde(default, skip_serializing_if = "KeyGrants::is_default")]
+    pub grants: KeyGrants,
     /// A label for people, at most 200 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -35,15 +60,17 @@ pub struct CreateKey {
     pub expires_at: Option<DateTime<Utc>>,
 }
 
-/// A new key; the secret is shown this once.
+/// A new key; the secret is shown this once and stored nowhere.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CreatedKey {
     /// The key.
     pub key: KeyView,
-    /// `tg_…`: goes into `Authorization: Bearer`.
-    pub secret: String,
+    /// `tg_…`: goes into `Authorization: Bearer`. Absent where this repeats an earlier answer (same `Idempotency-Key`):
+    /// where that one was lost, revoke the key and make another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
 }
 
 impl std::fmt::Debug for CreatedKey {
@@ -75,6 +102,9 @@ pub struct KeyView {
     pub user: Option<String>,
     /// Its scopes.
     pub scopes: Vec<KeyScope>,
+    /// What its runs are granted besides the defaults.
+    #[serde(default, skip_serializing_if = "KeyGrants::is_default")]
+    pub grants: KeyGrants,
     /// Its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

@@ -9,7 +9,7 @@ use crate::{
     api::{EffectView, ReviewView},
     event::EventKind,
     queue_reason::QueueReason,
-    run::{AttemptOutcome, QuotaBucket, RunKind, RunState, ServiceClass},
+    run::{AttemptOutcome, PrioritySource, QuotaBucket, RunKind, RunState, ServiceClass},
 };
 
 /// Bounds of a run over all its attempts (R3.11).
@@ -53,6 +53,10 @@ pub struct SubmitRun {
     /// Unbounded unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<RunBudget>,
+    /// The user it is for, at most 200 characters: the key's own unless given; another one needs a key with the scope
+    /// `act_for_users` (R2.4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// A run.
@@ -74,6 +78,12 @@ pub struct RunView {
     pub service_class: ServiceClass,
     /// Order within the tenant.
     pub priority: i16,
+    /// Who gave it that.
+    #[serde(default)]
+    pub priority_source: PrioritySource,
+    /// The user it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Its conversation, if it is a turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,

@@ -30,6 +30,26 @@ pub struct SetTenantState {
     pub state: TenantState,
 }
 
+/// `PUT /v1/admin/tenants/{tenant}/override`: what a tenant has of its own, as a whole. What is left out comes from its
+/// tier.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PutTenantOverride {
+    /// A tier of the table; `standard` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// Foreground runs at once, 1 to 10,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreground_runs_max: Option<i32>,
+    /// Background runs at once, 1 to 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background_runs_max: Option<i32>,
+    /// Share beside other tenants, 1 to 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<i32>,
+}
+
 /// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

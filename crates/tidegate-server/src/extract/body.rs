@@ -70,6 +70,11 @@ impl<S: Send + Sync> FromRequest<S> for NoBody {
     }
 }
 
+/// A whole body of at most [`REQUEST_MAX_BYTES`], as it is.
+pub(crate) async fn whole(body: Body) -> Result<Bytes, Failure> {
+    read(body, REQUEST_MAX_BYTES).await
+}
+
 async fn json(request: Request, max: usize) -> Result<Bytes, Failure> {
     if !is_json(request.headers()) {
         let detail = "send the body with the header content-type: application/json";

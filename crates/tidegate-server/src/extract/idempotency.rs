@@ -9,7 +9,8 @@ use crate::problem::Failure;
 /// The header's name.
 pub const HEADER: &str = "idempotency-key";
 
-/// The caller's name for one intent; the same key and body give the same run (R3.1).
+/// The caller's name for one intent, for the routes that accept runs: the same key and body give the same run (R3.1).
+/// On other routes the gate makes the principal's intent of it.
 #[derive(Debug, Clone)]
 pub struct IdempotencyKey(pub Option<String>);
 

@@ -11,10 +11,11 @@ mod path;
 mod query;
 mod words;
 
+pub(crate) use body::whole;
 pub use body::{JsonBody, LargeBody, NoBody};
 pub use caller::Caller;
 pub use credential::Credential;
-pub use idempotency::{IdempotencyKey, read as idempotency_key};
+pub use idempotency::{HEADER as IDEMPOTENCY_HEADER, IdempotencyKey, read as idempotency_key};
 pub use last_event_id::LastEventId;
 pub use media::WantsStream;
 pub use path::PathId;

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, header};
 use tidegate_engine::{Principal, auth};
 use tidegate_model::Code;
 
-use super::{access_log::CallerSeen, request_id::RequestId};
+use super::{access_log::CallerSeen, repeats, request_id::RequestId};
 use crate::{
     extract::{Credential, idempotency_key},
     problem::Failure,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Lets a request through to its handler, with its [`Principal`].
-pub async fn check(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+pub async fn check(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let route = match route_of(&request) {
         Ok(route) => route,
         Err(failure) => return failure.into_response(),
@@ -30,23 +30,26 @@ pub async fn check(State(state): State<AppState>, mut request: Request, next: Ne
         Ok(admitted) => admitted,
         Err(failure) => return failure.into_response(),
     };
-    let seen = admitted.map(|(mut principal, credential)| {
-        if let Some(tenant) = &principal.tenant {
-            tracing::Span::current().record("tenant_id", tenant.as_str());
-        }
-        let seen = CallerSeen {
-            key: principal.key_id,
-        };
-        let id = request.extensions().get::<RequestId>();
-        principal.request_id = id.map(|id| id.0.clone());
-        request.extensions_mut().insert(principal);
-        request.extensions_mut().insert(credential);
-        seen
-    });
-    let mut response = next.run(request).await;
-    if let Some(seen) = seen {
-        response.extensions_mut().insert(seen);
+    let Some((mut principal, credential)) = admitted else {
+        return next.run(request).await;
+    };
+    if let Some(tenant) = &principal.tenant {
+        tracing::Span::current().record("tenant_id", tenant.as_str());
     }
+    let seen = CallerSeen {
+        key: principal.key_id,
+    };
+    let id = request.extensions().get::<RequestId>();
+    principal.request_id = id.map(|id| id.0.clone());
+    let mut response = match repeats::prepare(&state.engine, route, &mut principal, request).await {
+        Ok(mut request) => {
+            request.extensions_mut().insert(principal.clone());
+            request.extensions_mut().insert(credential);
+            repeats::mark(&principal, next.run(request).await)
+        }
+        Err(failure) => failure.into_response(),
+    };
+    response.extensions_mut().insert(seen);
     response
 }
 

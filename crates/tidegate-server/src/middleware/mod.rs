@@ -5,5 +5,6 @@ pub mod access_log;
 pub mod deadline;
 pub mod gate;
 pub mod panics;
+pub mod repeats;
 pub mod request_id;
 pub mod rest_of_body;

@@ -12,11 +12,11 @@ use tidegate_engine::{
 };
 use tidegate_model::{
     InstanceId, KeyId, TenantId,
-    api::{CreateKey, CreateTenant, Problem},
+    api::{CreateKey, CreateTenant, KeyGrants, Problem},
     principal::{KeyScope, Role},
 };
 use tidegate_server::{Local, ServerParts, Shutdown, serve};
-use tidegate_store::Store;
+use tidegate_store::{Store, migrate};
 use tidegate_testkit::TestDb;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -151,11 +151,13 @@ impl Rig {
             scopes,
             name: None,
             expires_at: None,
+            grants: KeyGrants::default(),
         };
         keys::create(&self.engine, &root(), request)
             .await
             .expect("a key")
             .secret
+            .expect("shown once")
     }
 
     /// A tenant with the key of a member.
@@ -168,6 +170,17 @@ impl Rig {
             .await
             .expect("a tenant");
         self.key(Role::Member, name, "").await
+    }
+
+    /// Adds the optional tables of tiers.
+    pub async fn with_tiers(&self) {
+        let applicant = migrate::Applicant {
+            by: "test".to_owned(),
+            server_version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        migrate::migrate_with(self.db.pool(), &applicant, &migrate::OPTIONAL_SETS)
+            .await
+            .expect("tables of tiers");
     }
 
     /// A request to the server.
@@ -265,6 +278,8 @@ pub fn root() -> Principal {
         scopes: Vec::new(),
         expires_at: None,
         request_id: None,
+        intent: None,
+        grants: KeyGrants::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use tidegate_model::{Code, RunId, TenantId, run::RunState};
 use uuid::Uuid;
 
 use super::turns::{EndedTurn, end_turns, lock_conversations};
-use crate::{Error, Fleet, TenantStore, error::stored};
+use crate::{Error, Fleet, error::stored};
 
 /// One run to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,39 +22,10 @@ pub struct EndQueued {
     pub detail: Option<String>,
 }
 
-impl TenantStore {
-    /// Ends those of the tenant's runs that are queued or parked; answers which. A run that a claim is just taking is
-    /// waited for, and then not ended here: it runs.
-    pub async fn end_queued(
-        &self,
-        runs: Vec<(RunId, RunState, Code, Option<String>)>,
-        queue_max_age_ms: i64,
-    ) -> Result<Vec<RunId>, Error> {
-        let tenant = self.tenant().clone();
-        let ends = runs
-            .into_iter()
-            .map(|(run_id, state, code, detail)| EndQueued {
-                tenant: tenant.clone(),
-                run_id,
-                state,
-                code,
-                detail,
-            })
-            .collect();
-        Ok(self
-            .store()
-            .fleet()
-            .end_queued(ends, queue_max_age_ms)
-            .await?
-            .into_iter()
-            .map(|(_, run)| run)
-            .collect())
-    }
-}
-
 impl Fleet {
-    /// Ends queued and parked runs in one transaction; answers those that it ended. `queue_max_age_ms` bounds the next
-    /// turns that this lets into the queue.
+    /// Ends queued and parked runs in one transaction; answers those that it ended. A run that a claim is just taking is
+    /// waited for, and then not ended here: it runs. `queue_max_age_ms` bounds the next turns that this lets into the
+    /// queue.
     pub async fn end_queued(
         &self,
         ends: Vec<EndQueued>,

@@ -9,6 +9,7 @@
 //! Lock order: conversations by id, then run rows (leases by key, queue and parked rows), then the try-lock of the
 //! bucket, then inserts.
 
+pub mod cancel;
 pub mod close;
 mod effects;
 pub mod end_queued;

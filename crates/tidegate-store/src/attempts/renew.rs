@@ -1,13 +1,16 @@
 //! Renewals, stop marks and where a lease stands. Renewing changes `lease_until`, what the holder says it has used, and
 //! the stop mark where that is more than the budget; none of them is in an index.
 
-use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{
+    PgConnection,
+    types::chrono::{DateTime, Utc},
+};
 use tidegate_model::{ConversationId, Fence, RunId};
 use tidegate_policy::retry::StopReason;
 use uuid::Uuid;
 
 use super::{HeldLease, LeaseKey, bucket_number, bucket_of};
-use crate::{Error, Fleet, TenantStore, error::stored};
+use crate::{Error, Fleet, error::stored};
 
 /// A lease that was renewed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,26 +158,29 @@ impl Fleet {
     }
 }
 
-impl TenantStore {
-    /// Marks running runs to be stopped; answers those that were running and not marked yet (R3.10).
-    pub async fn request_stop(&self, runs: &[RunId], why: StopReason) -> Result<Vec<RunId>, Error> {
-        let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
-        Ok(sqlx::query_scalar!(
-            r#"UPDATE run_leases l SET stop_reason = $3, stop_requested_at = clock_timestamp()
-               FROM agent_runs a
-               WHERE a.tenant = $1 AND a.run_id = ANY ($2)
-                 AND l.scope = a.scope AND l.tenant = a.tenant AND l.run_id = a.run_id
-                 AND l.bucket = CASE a.quota_bucket WHEN 'foreground' THEN 0 WHEN 'background' THEN 1 ELSE 2 END
-                 AND l.stop_reason IS NULL
-               RETURNING l.run_id"#,
-            self.key(),
-            &ids,
-            why.as_str(),
-        )
-        .fetch_all(self.pool())
-        .await?
-        .into_iter()
-        .map(RunId::from_uuid)
-        .collect())
-    }
+/// Marks running runs of a tenant to be stopped; answers those that were running and not marked yet (R3.10).
+pub(super) async fn stop(
+    connection: &mut PgConnection,
+    tenant: &str,
+    runs: &[RunId],
+    why: StopReason,
+) -> Result<Vec<RunId>, Error> {
+    let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
+    Ok(sqlx::query_scalar!(
+        r#"UPDATE run_leases l SET stop_reason = $3, stop_requested_at = clock_timestamp()
+           FROM agent_runs a
+           WHERE a.tenant = $1 AND a.run_id = ANY ($2)
+             AND l.scope = a.scope AND l.tenant = a.tenant AND l.run_id = a.run_id
+             AND l.bucket = CASE a.quota_bucket WHEN 'foreground' THEN 0 WHEN 'background' THEN 1 ELSE 2 END
+             AND l.stop_reason IS NULL
+           RETURNING l.run_id"#,
+        tenant,
+        &ids,
+        why.as_str(),
+    )
+    .fetch_all(connection)
+    .await?
+    .into_iter()
+    .map(RunId::from_uuid)
+    .collect())
 }

@@ -5,7 +5,11 @@ use tidegate_model::RunId;
 use uuid::Uuid;
 
 use super::turns::lock_conversations;
-use crate::{Error, TenantStore};
+use crate::{
+    Error, Intent, TenantStore,
+    repeats::{Progress, Step},
+    written::Written,
+};
 
 impl TenantStore {
     /// Queues failed, scheduled and backed-off runs of the tenant; answers those that it queued.
@@ -19,13 +23,44 @@ impl TenantStore {
         runs: Vec<RunId>,
         by: String,
         queue_max_age_ms: i64,
+        intent: Option<&Intent>,
     ) -> Result<Vec<RunId>, Error> {
         let tenant = self.key().to_owned();
         let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
-        self.store()
-            .transaction("reopen", move |tx| {
+        let reopened = self
+            .store()
+            .once("reopen", intent, move |tx| {
                 let (tenant, ids, by) = (tenant.clone(), ids.clone(), by.clone());
-                Box::pin(async move { reopen(tx, &tenant, &ids, &by, queue_max_age_ms).await })
+                Box::pin(async move {
+                    let reopened = reopen(tx, &tenant, &ids, &by, queue_max_age_ms).await?;
+                    Ok(Written::unchanged(reopened))
+                })
+            })
+            .await?;
+        Ok(reopened.value)
+    }
+
+    /// The same as one step of a write in several; answers how far that has come.
+    pub async fn reopen_step(
+        &self,
+        runs: Vec<RunId>,
+        by: String,
+        queue_max_age_ms: i64,
+        step: Step,
+    ) -> Result<Progress, Error> {
+        let tenant = self.key().to_owned();
+        let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
+        self.store()
+            .transaction("reopen_step", move |tx| {
+                let (tenant, ids) = (tenant.clone(), ids.clone());
+                let (by, step) = (by.clone(), step.clone());
+                Box::pin(async move {
+                    if let Some(overtaken) = step.overtaken(tx).await? {
+                        return Ok(overtaken);
+                    }
+                    let reopened = reopen(tx, &tenant, &ids, &by, queue_max_age_ms).await?;
+                    step.done(tx, reopened.len() as u64, 0).await
+                })
             })
             .await
     }

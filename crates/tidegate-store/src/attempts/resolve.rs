@@ -1,6 +1,7 @@
 //! A person's verdict on a run in review (R4.5): the facts into the journal, the run back into the queue or to its end,
 //! and the audit entry, in one transaction.
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::PgConnection;
 use tidegate_model::{
@@ -16,7 +17,8 @@ use super::{
 };
 use crate::{
     Author, Error, TenantStore,
-    written::{Audited, append_audit},
+    repeats::Outcome,
+    written::{Audited, Written, append_audit},
 };
 
 /// What a person says of a run in review.
@@ -35,7 +37,7 @@ pub struct Resolution {
 }
 
 /// How a verdict was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Resolved {
     /// The run is queued, or has failed.
     Done,
@@ -47,6 +49,12 @@ pub enum Resolved {
     NoSuchEffect,
 }
 
+impl Outcome for Resolved {
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::NotInReview | Self::NoSuchEffect)
+    }
+}
+
 impl TenantStore {
     /// Takes a verdict. Of two that come at once, and of a verdict and a cancel, the first one is taken.
     pub async fn resolve_review(
@@ -55,12 +63,18 @@ impl TenantStore {
         queue_max_age_ms: i64,
     ) -> Result<Resolved, Error> {
         let tenant = self.tenant().clone();
-        self.store()
-            .transaction("resolve_review", move |tx| {
+        let intent = resolution.by.intent.clone();
+        let resolved = self
+            .store()
+            .once("resolve_review", intent.as_ref(), move |tx| {
                 let (tenant, resolution) = (tenant.clone(), resolution.clone());
-                Box::pin(async move { resolve(tx, &tenant, &resolution, queue_max_age_ms).await })
+                Box::pin(async move {
+                    let resolved = resolve(tx, &tenant, &resolution, queue_max_age_ms).await?;
+                    Ok(Written::unchanged(resolved))
+                })
             })
-            .await
+            .await?;
+        Ok(resolved.value)
     }
 }
 

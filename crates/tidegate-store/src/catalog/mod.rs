@@ -5,12 +5,14 @@ pub mod providers;
 pub mod tool_servers;
 pub mod tool_states;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::PgConnection;
 use tidegate_model::{ConfigKind, ids::CatalogName};
 
 use crate::{
     Error,
+    repeats::Outcome,
     written::{Author, Record, record},
 };
 
@@ -67,7 +69,7 @@ impl SecretChange {
 }
 
 /// What came of a deletion.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Delete {
     /// It is gone.
     Deleted,
@@ -75,6 +77,12 @@ pub enum Delete {
     NotFound,
     /// These still use it.
     Used(Vec<String>),
+}
+
+impl Outcome for Delete {
+    fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Deleted)
+    }
 }
 
 /// One write to the catalogue, for the log.

@@ -1,5 +1,6 @@
 //! Models: a name that agents ask for, and who serves it.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{ConfigKind, ids::CatalogName};
@@ -8,11 +9,12 @@ use super::{Delete, Entry, log};
 use crate::{
     Error, Store,
     error::stored,
+    repeats::Outcome,
     written::{Author, Written},
 };
 
 /// A model as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredModel {
     /// Its name.
     pub name: CatalogName,
@@ -31,12 +33,18 @@ impl StoredModel {
 }
 
 /// What came of a write.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PutModel {
     /// It is stored.
     Stored(StoredModel),
     /// There is no such provider.
     NoProvider,
+}
+
+impl Outcome for PutModel {
+    fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Stored(_))
+    }
 }
 
 struct Row {
@@ -75,9 +83,8 @@ impl Store {
         model: StoredModel,
         author: &Author,
     ) -> Result<Written<PutModel>, Error> {
-        let author = author.clone();
-        self.transaction("model.put", move |tx| {
-            let (model, author) = (model.clone(), author.clone());
+        self.write("model.put", author, move |tx, author| {
+            let model = model.clone();
             Box::pin(async move { put(tx, &model, &author).await })
         })
         .await
@@ -89,9 +96,9 @@ impl Store {
         name: &CatalogName,
         author: &Author,
     ) -> Result<Written<Delete>, Error> {
-        let (name, author) = (name.clone(), author.clone());
-        self.transaction("model.delete", move |tx| {
-            let (name, author) = (name.clone(), author.clone());
+        let name = name.clone();
+        self.write("model.delete", author, move |tx, author| {
+            let name = name.clone();
             Box::pin(async move { delete(tx, &name, &author).await })
         })
         .await

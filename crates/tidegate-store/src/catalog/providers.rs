@@ -1,5 +1,6 @@
 //! Model providers.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{ConfigKind, api::ProviderKind, ids::CatalogName};
@@ -8,11 +9,12 @@ use super::{Delete, Entry, Sealed, SecretChange, log};
 use crate::{
     Error, Store,
     error::stored,
+    repeats::Outcome,
     written::{Author, Written},
 };
 
 /// A provider as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredProvider {
     /// Its name.
     pub name: CatalogName,
@@ -21,6 +23,7 @@ pub struct StoredProvider {
     /// Its address.
     pub base_url: String,
     /// Its key.
+    #[serde(skip)]
     pub secret: Option<Sealed>,
     /// Calls at once per instance.
     pub max_in_flight: Option<i32>,
@@ -40,6 +43,8 @@ impl StoredProvider {
         })
     }
 }
+
+impl Outcome for StoredProvider {}
 
 struct Row {
     name: String,
@@ -95,12 +100,19 @@ impl Store {
         secret: SecretChange,
         author: &Author,
     ) -> Result<Written<StoredProvider>, Error> {
-        let author = author.clone();
-        self.transaction("provider.put", move |tx| {
-            let (provider, secret, author) = (provider.clone(), secret.clone(), author.clone());
-            Box::pin(async move { put(tx, &provider, &secret, &author).await })
-        })
-        .await
+        let mut written = self
+            .write("provider.put", author, move |tx, author| {
+                let (provider, secret) = (provider.clone(), secret.clone());
+                Box::pin(async move { put(tx, &provider, &secret, &author).await })
+            })
+            .await?;
+        if author.is_repeat() {
+            // Secrets are not kept with answers: the one that is stored now.
+            let now = self.list_providers().await?;
+            let now = now.into_iter().find(|now| now.name == written.value.name);
+            written.value.secret = now.and_then(|now| now.secret);
+        }
+        Ok(written)
     }
 
     /// Deletes a provider that no model uses.
@@ -109,9 +121,9 @@ impl Store {
         name: &CatalogName,
         author: &Author,
     ) -> Result<Written<Delete>, Error> {
-        let (name, author) = (name.clone(), author.clone());
-        self.transaction("provider.delete", move |tx| {
-            let (name, author) = (name.clone(), author.clone());
+        let name = name.clone();
+        self.write("provider.delete", author, move |tx, author| {
+            let name = name.clone();
             Box::pin(async move { delete(tx, &name, &author).await })
         })
         .await

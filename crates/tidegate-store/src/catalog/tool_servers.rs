@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{
@@ -15,17 +15,19 @@ use super::{Delete, Entry, Sealed, SecretChange, log};
 use crate::{
     Error, Store,
     error::stored,
+    repeats::Outcome,
     written::{Author, Written},
 };
 
 /// A tool server as it is stored.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredToolServer {
     /// Its name.
     pub name: CatalogName,
     /// How it is reached.
     pub transport: ToolTransportView,
     /// The values of its environment or headers.
+    #[serde(skip)]
     pub secret: Option<Sealed>,
     /// The operator's marks.
     pub tools: BTreeMap<String, SideEffectLevel>,
@@ -47,6 +49,8 @@ impl StoredToolServer {
         })
     }
 }
+
+impl Outcome for StoredToolServer {}
 
 struct Row {
     name: String,
@@ -109,12 +113,19 @@ impl Store {
         server: StoredToolServer,
         author: &Author,
     ) -> Result<Written<StoredToolServer>, Error> {
-        let author = author.clone();
-        self.transaction("tool_server.put", move |tx| {
-            let (server, author) = (server.clone(), author.clone());
-            Box::pin(async move { put(tx, &server, &author).await })
-        })
-        .await
+        let mut written = self
+            .write("tool_server.put", author, move |tx, author| {
+                let server = server.clone();
+                Box::pin(async move { put(tx, &server, &author).await })
+            })
+            .await?;
+        if author.is_repeat() {
+            // Secrets are not kept with answers: the one that is stored now.
+            let now = self.list_tool_servers().await?;
+            let now = now.into_iter().find(|now| now.name == written.value.name);
+            written.value.secret = now.and_then(|now| now.secret);
+        }
+        Ok(written)
     }
 
     /// Deletes a tool server.
@@ -123,9 +134,9 @@ impl Store {
         name: &CatalogName,
         author: &Author,
     ) -> Result<Written<Delete>, Error> {
-        let (name, author) = (name.clone(), author.clone());
-        self.transaction("tool_server.delete", move |tx| {
-            let (name, author) = (name.clone(), author.clone());
+        let name = name.clone();
+        self.write("tool_server.delete", author, move |tx, author| {
+            let name = name.clone();
             Box::pin(async move { delete(tx, &name, &author).await })
         })
         .await

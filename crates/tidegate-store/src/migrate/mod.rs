@@ -4,7 +4,7 @@
 //! held by a connection of its own in a task of its own: a caller who goes away neither leaves it behind nor stops a
 //! migration half-way.
 //!
-//! Not done here: optional migrations (tiers), which are a set of their own.
+//! Optional migrations (R15.1) are applied by name, stand in the same table, and are never pending.
 
 mod compat;
 mod error;
@@ -23,6 +23,28 @@ pub use compat::{Served, Verdict, decide};
 pub use error::MigrateError;
 
 use crate::{MIGRATIONS, reach::connect};
+
+/// A migration that an operator may add (R15.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionalSet {
+    /// What it is added by.
+    pub name: &'static str,
+    /// Its number.
+    pub version: i64,
+}
+
+/// Every optional migration.
+pub const OPTIONAL_SETS: [OptionalSet; 1] = [OptionalSet {
+    name: "tenant-resource-tiers",
+    version: 1001,
+}];
+
+static OPTIONAL: sqlx::migrate::Migrator = sqlx::migrate!("./migrations/optional");
+
+/// Whether this server carries a migration of that number.
+fn is_known(version: i64) -> bool {
+    MIGRATIONS.version_exists(version) || OPTIONAL.version_exists(version)
+}
 
 /// Where sqlx keeps what was applied.
 const TABLE: &str = "_sqlx_migrations";
@@ -73,6 +95,8 @@ pub enum MigrationState {
     Applied,
     /// Not in the database.
     Pending,
+    /// Not in the database, which serves without it too.
+    NotExecuted,
     /// In the database, with another content.
     Changed,
     /// In the database, unknown to this server.
@@ -85,6 +109,7 @@ impl MigrationState {
         match self {
             Self::Applied => "applied",
             Self::Pending => "pending",
+            Self::NotExecuted => "not executed",
             Self::Changed => "changed",
             Self::Unknown => "unknown",
         }
@@ -94,14 +119,23 @@ impl MigrationState {
 /// Applies what is missing. Safe to call from any number of instances at once: one applies, the others wait and find
 /// nothing to do.
 pub async fn migrate(pool: &PgPool, applicant: &Applicant) -> Result<Report, MigrateError> {
-    let (pool, applicant) = (pool.clone(), applicant.clone());
+    migrate_with(pool, applicant, &[]).await
+}
+
+/// The same, and these optional migrations.
+pub async fn migrate_with(
+    pool: &PgPool,
+    applicant: &Applicant,
+    sets: &[OptionalSet],
+) -> Result<Report, MigrateError> {
+    let (pool, applicant, sets) = (pool.clone(), applicant.clone(), sets.to_vec());
     let task = tokio::spawn(async move {
         // Not from the pool: the first one holds the lock, and must end with this task.
         let (mut connection, other) = (connect(&pool).await?, connect(&pool).await?);
         preconditions(&mut connection, other).await?;
         connection.lock().await.map_err(plain)?;
         // The lock ends with the connection, whatever happens in between.
-        let outcome = apply_missing(&mut connection, &applicant).await;
+        let outcome = apply_missing(&mut connection, &applicant, &sets).await;
         let closed = connection.close().await;
         let report = outcome?;
         closed?;
@@ -117,7 +151,7 @@ pub async fn check(pool: &PgPool, server_version: &str) -> Result<Report, Migrat
     let mut connection = connect(pool).await?;
     postgres_version(&mut connection).await?;
     let applied = applied(&mut connection).await?;
-    let pending = pending(&applied)?;
+    let pending = pending(&applied, &[])?;
     if !pending.is_empty() {
         return Err(MigrateError::Pending(
             pending.iter().map(|migration| migration.version).collect(),
@@ -144,9 +178,10 @@ pub async fn status(pool: &PgPool) -> Result<Vec<MigrationStatus>, MigrateError>
     let log = migration_log(&mut connection).await?;
     connection.close().await?;
     let mut all: Vec<MigrationStatus> = Vec::new();
-    for migration in MIGRATIONS.iter() {
+    for migration in MIGRATIONS.iter().chain(OPTIONAL.iter()) {
         let there = applied.iter().find(|a| a.version == migration.version);
         let state = match there {
+            None if OPTIONAL.version_exists(migration.version) => MigrationState::NotExecuted,
             None => MigrationState::Pending,
             Some(there) if there.checksum == *migration.checksum => MigrationState::Applied,
             Some(_) => MigrationState::Changed,
@@ -161,10 +196,7 @@ pub async fn status(pool: &PgPool) -> Result<Vec<MigrationStatus>, MigrateError>
             digest: short(&migration.checksum),
         });
     }
-    for unknown in applied
-        .iter()
-        .filter(|a| !MIGRATIONS.version_exists(a.version))
-    {
+    for unknown in applied.iter().filter(|a| !is_known(a.version)) {
         all.push(MigrationStatus {
             version: unknown.version,
             description: String::new(),
@@ -263,9 +295,15 @@ async fn migration_log(
 }
 
 /// The migrations that are not applied; an error where one was applied with another content.
-fn pending(applied: &[Applied]) -> Result<Vec<&'static Migration>, MigrateError> {
+fn pending(
+    applied: &[Applied],
+    sets: &[OptionalSet],
+) -> Result<Vec<&'static Migration>, MigrateError> {
     let mut pending = Vec::new();
-    for migration in MIGRATIONS.iter() {
+    let added = OPTIONAL
+        .iter()
+        .filter(|migration| sets.iter().any(|set| set.version == migration.version));
+    for migration in MIGRATIONS.iter().chain(added) {
         match applied.iter().find(|a| a.version == migration.version) {
             None => pending.push(migration),
             Some(there) if there.checksum == *migration.checksum => {}
@@ -288,7 +326,7 @@ async fn compatible(
     let unknown: Vec<i64> = applied
         .iter()
         .map(|a| a.version)
-        .filter(|version| !MIGRATIONS.version_exists(*version))
+        .filter(|version| !is_known(*version))
         .collect();
     let served = served(connection).await?;
     match decide(ours, PROTOCOL_VERSION, &served, &unknown) {
@@ -316,6 +354,7 @@ async fn served(connection: &mut PgConnection) -> Result<Served, MigrateError> {
 async fn apply_missing(
     connection: &mut PgConnection,
     applicant: &Applicant,
+    sets: &[OptionalSet],
 ) -> Result<Report, MigrateError> {
     connection
         .ensure_migrations_table(TABLE)
@@ -327,7 +366,7 @@ async fn apply_missing(
     if exists(connection, "cluster").await? {
         warning = compatible(connection, &applicant.server_version, &before).await?;
     }
-    let pending = pending(&before)?;
+    let pending = pending(&before, sets)?;
     let mut report = Report {
         applied: Vec::new(),
         warning,

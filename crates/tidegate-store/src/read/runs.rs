@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use tidegate_model::{
     Capability, Code, ConversationId, Fence, PoolId, RunId,
-    run::{ParkReason, QuotaBucket, RunKind, RunState, ServiceClass},
+    run::{ParkReason, PrioritySource, QuotaBucket, RunKind, RunState, ServiceClass},
 };
 use uuid::Uuid;
 
@@ -33,6 +33,10 @@ pub struct RunRow {
     pub service_class: ServiceClass,
     /// Order within the tenant.
     pub priority: i16,
+    /// Who gave it that.
+    pub priority_source: PrioritySource,
+    /// The user it is for.
+    pub user: Option<String>,
     /// Its conversation, if it is a turn.
     pub conversation_id: Option<ConversationId>,
     /// The most attempts.
@@ -206,6 +210,7 @@ impl TenantStore {
         let rows = sqlx::query_as!(
             Row,
             r#"SELECT r.run_id, r.scope, r.kind, r.quota_bucket, r.class, r.capability, r.service_class, r.priority,
+                      r.priority_source, r.user_name,
                       r.conversation_id, r.max_attempts, r.budget_tokens, r.budget_ms, r.run_at, r.deadline, r.created_at,
                       clock_timestamp() AS "read_at!",
                       e.state AS "end_state?", e.code AS end_code, e.detail AS end_detail,
@@ -274,6 +279,8 @@ struct Row {
     capability: String,
     service_class: String,
     priority: i16,
+    priority_source: String,
+    user_name: Option<String>,
     conversation_id: Option<Uuid>,
     max_attempts: i32,
     budget_tokens: Option<i64>,
@@ -348,6 +355,8 @@ impl Row {
             capability: stored(&self.capability, "agent_runs.capability")?,
             service_class: stored(&self.service_class, "agent_runs.service_class")?,
             priority: self.priority,
+            priority_source: stored(&self.priority_source, "agent_runs.priority_source")?,
+            user: self.user_name,
             conversation_id: self.conversation_id.map(ConversationId::from_uuid),
             max_attempts: self.max_attempts,
             budget_tokens: self.budget_tokens,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{
     Capability, ConversationId, KeyId, RunId,
-    run::{RunKind, ServiceClass},
+    run::{PrioritySource, RunKind, ServiceClass},
 };
 use uuid::Uuid;
 
@@ -33,7 +33,7 @@ pub struct NewRun {
     /// Order within the tenant.
     pub priority: i16,
     /// Who granted the priority.
-    pub priority_source: &'static str,
+    pub priority_source: PrioritySource,
     /// The turn's place, if it is one.
     pub turn: Option<Turn>,
     /// The caller's key for repeats.
@@ -192,19 +192,22 @@ async fn repeated(
     let Some(key) = &run.idempotency_key else {
         return Ok(None);
     };
+    // A key that another write was sent under (crate::repeats) has no run, and is a conflict.
     let earlier = sqlx::query!(
-        "SELECT run_id, request_digest FROM agent_runs WHERE tenant = $1 AND idempotency_key = $2",
+        r#"SELECT run_id AS "run_id?", request_digest AS "request_digest!"
+           FROM agent_runs WHERE tenant = $1 AND idempotency_key = $2
+           UNION ALL
+           SELECT NULL, request_digest FROM idempotency_records WHERE owner = $1 AND idempotency_key = $2"#,
         tenant,
         key,
     )
     .fetch_optional(tx)
     .await?;
-    Ok(earlier.map(|row| {
-        if row.request_digest == run.request_digest {
-            Submitted::Repeated(RunId::from_uuid(row.run_id))
-        } else {
-            Submitted::Conflict
+    Ok(earlier.map(|row| match row.run_id {
+        Some(id) if row.request_digest == run.request_digest => {
+            Submitted::Repeated(RunId::from_uuid(id))
         }
+        _ => Submitted::Conflict,
     }))
 }
 
@@ -277,7 +280,7 @@ async fn insert(
         run.class,
         run.service_class.as_str(),
         run.priority,
-        run.priority_source,
+        run.priority_source.as_str(),
         run.turn.as_ref().map(|turn| turn.conversation_id.as_uuid()),
         turn_no,
         run.idempotency_key,

@@ -69,8 +69,8 @@ async fn submit(
         .collect()
 }
 
-/// Keys that were used before, with the run and the digest they were used for.
-type Earlier = HashMap<(String, String), (Uuid, Vec<u8>)>;
+/// Keys that were used before, with the run (none for another write) and the digest they were used for.
+type Earlier = HashMap<(String, String), (Option<Uuid>, Vec<u8>)>;
 
 fn outcome(submission: &Submission, row: &Seen, earlier: &Earlier) -> Result<Submitted, Error> {
     if !row.active {
@@ -92,7 +92,7 @@ fn outcome(submission: &Submission, row: &Seen, earlier: &Earlier) -> Result<Sub
         .as_ref()
         .map(|key| (submission.tenant.as_str().to_owned(), key.clone()));
     match key.and_then(|key| earlier.get(&key)) {
-        Some((run, digest)) if *digest == submission.run.request_digest => {
+        Some((Some(run), digest)) if *digest == submission.run.request_digest => {
             Ok(Submitted::Repeated(RunId::from_uuid(*run)))
         }
         Some(_) => Ok(Submitted::Conflict),
@@ -117,9 +117,12 @@ async fn earlier_runs(
         })
         .unzip();
     let rows = sqlx::query!(
-        r#"SELECT a.tenant, a.idempotency_key AS "key!", a.run_id, a.request_digest
+        r#"SELECT k.tenant AS "tenant!", k.key AS "key!", a.run_id AS "run_id?",
+                  coalesce(a.request_digest, i.request_digest) AS "request_digest!"
            FROM unnest($1::text[], $2::text[]) AS k(tenant, key)
-           JOIN agent_runs a ON a.tenant = k.tenant AND a.idempotency_key = k.key"#,
+           LEFT JOIN agent_runs a ON a.tenant = k.tenant AND a.idempotency_key = k.key
+           LEFT JOIN idempotency_records i ON i.owner = k.tenant AND i.idempotency_key = k.key
+           WHERE a.run_id IS NOT NULL OR i.owner IS NOT NULL"#,
         &tenants,
         &keys,
     )
@@ -190,7 +193,7 @@ impl Columns {
             columns.priorities.push(run.priority);
             columns
                 .priority_sources
-                .push(run.priority_source.to_owned());
+                .push(run.priority_source.as_str().to_owned());
             columns.keys.push(run.idempotency_key.clone());
             columns.digests.push(run.request_digest.to_vec());
             columns.max_attempts.push(run.max_attempts);
@@ -230,7 +233,11 @@ impl Columns {
                 SELECT tenant, run_id, scope, kind, capability, class, service_class, priority, priority_source, run_id,
                     key, digest, max_attempts, backoff_base_ms, backoff_max_ms, budget_tokens, budget_ms, run_at,
                     deadline, now, created_by, user_name, input
-                FROM given WHERE active AND NOT late ORDER BY tenant, key, ord
+                FROM given WHERE active AND NOT late
+                  -- Of another write: a conflict (crate::repeats).
+                  AND (key IS NULL OR NOT EXISTS (SELECT FROM idempotency_records i
+                       WHERE i.owner = given.tenant AND i.idempotency_key = given.key))
+                ORDER BY tenant, key, ord
                 ON CONFLICT (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
                 RETURNING run_id
             ), placed AS MATERIALIZED (

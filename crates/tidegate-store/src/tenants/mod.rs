@@ -1,9 +1,11 @@
 //! Tenants and their states (R2.6).
 
 pub mod erase;
+pub mod tiers;
 pub mod usage;
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{
@@ -15,11 +17,12 @@ use tidegate_model::{
 use crate::{
     Error, Store,
     error::stored,
+    repeats::Outcome,
     written::{Author, Record, Written, record},
 };
 
 /// What came of a change of state.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetState {
     /// The tenant is in the state that was asked for.
     Set(TenantView),
@@ -27,6 +30,26 @@ pub enum SetState {
     Deleted,
     /// There is no such tenant.
     NotFound,
+}
+
+impl Outcome for TenantView {
+    fn tenant(&self) -> Option<&TenantId> {
+        Some(&self.tenant)
+    }
+}
+
+impl Outcome for SetState {
+    fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Set(_))
+    }
+
+    /// That a tenant was deleted is no content of it, and outlives its erasure.
+    fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::Set(view) if view.state != TenantState::Deleted => Some(&view.tenant),
+            _ => None,
+        }
+    }
 }
 
 struct TenantRow {
@@ -65,10 +88,9 @@ impl Store {
         &self,
         tenant: CreateTenant,
         author: &Author,
-    ) -> Result<Option<Written<TenantView>>, Error> {
-        let author = author.clone();
-        self.transaction("tenant.create", move |tx| {
-            let (tenant, author) = (tenant.clone(), author.clone());
+    ) -> Result<Written<Option<TenantView>>, Error> {
+        self.write("tenant.create", author, move |tx, author| {
+            let tenant = tenant.clone();
             Box::pin(async move { create(tx, &tenant, &author).await })
         })
         .await
@@ -112,9 +134,9 @@ impl Store {
         state: TenantState,
         author: &Author,
     ) -> Result<Written<SetState>, Error> {
-        let (tenant, author) = (tenant.clone(), author.clone());
-        self.transaction("tenant.set_state", move |tx| {
-            let (tenant, author) = (tenant.clone(), author.clone());
+        let tenant = tenant.clone();
+        self.write("tenant.set_state", author, move |tx, author| {
+            let tenant = tenant.clone();
             Box::pin(async move { set_state(tx, &tenant, state, &author).await })
         })
         .await
@@ -125,7 +147,7 @@ async fn create(
     tx: &mut PgConnection,
     tenant: &CreateTenant,
     author: &Author,
-) -> Result<Option<Written<TenantView>>, Error> {
+) -> Result<Written<Option<TenantView>>, Error> {
     let row = sqlx::query_as!(
         TenantRow,
         "INSERT INTO tenants (tenant, display_name) VALUES ($1, $2) ON CONFLICT DO NOTHING
@@ -136,7 +158,7 @@ async fn create(
     .fetch_optional(&mut *tx)
     .await?;
     let Some(row) = row else {
-        return Ok(None);
+        return Ok(Written::unchanged(None));
     };
     let view = row.view()?;
     let revision = record(
@@ -152,10 +174,10 @@ async fn create(
         },
     )
     .await?;
-    Ok(Some(Written {
-        value: view,
+    Ok(Written {
+        value: Some(view),
         revision: Some(revision),
-    }))
+    })
 }
 
 async fn set_state(

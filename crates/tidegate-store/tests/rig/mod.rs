@@ -9,7 +9,7 @@ use tidegate_model::{
     Capability, ConversationId, InstanceId, PoolId, RunId, TenantId,
     contracts::{RequirementsContract, TaskRequirements},
     digest::canonical_digest,
-    run::{QuotaBucket, RunKind},
+    run::{PrioritySource, QuotaBucket, RunKind},
 };
 use tidegate_policy::retry::{Report, after_attempt};
 use tidegate_store::{
@@ -83,7 +83,7 @@ impl World {
             class: self.class(tenant).await,
             service_class: kind.default_service_class(),
             priority: 0,
-            priority_source: "default",
+            priority_source: PrioritySource::Default,
             turn: None,
             idempotency_key: None,
             request_digest: [7; 32],
@@ -122,7 +122,7 @@ impl World {
         let id = ConversationId::new();
         self.store
             .tenant(tenant)
-            .create_conversation(id, None, None)
+            .create_conversation(id, None, None, None)
             .await
             .expect("conversation")
             .expect("active tenant");

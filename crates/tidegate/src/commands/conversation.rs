@@ -30,6 +30,9 @@ pub enum ConversationCommand {
         /// A title for lists
         #[arg(long)]
         title: Option<String>,
+        /// The user it is for; another than the key's own needs the scope act_for_users
+        #[arg(long)]
+        user: Option<String>,
     },
     /// Say something and follow the answer
     Say(Say),
@@ -58,6 +61,9 @@ pub struct Say {
     /// The turn ends as expired at this time
     #[arg(long, value_name = "TIME")]
     deadline: Option<DateTime<Utc>>,
+    /// The user it is for; another than the key's own needs the scope act_for_users
+    #[arg(long)]
+    user: Option<String>,
     /// Repeating a command with the same key repeats its answer, not its work
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -72,9 +78,9 @@ impl ConversationCommand {
         let output = context.output;
         let client = context.client(Who::Tenant)?;
         match self {
-            Self::New { title } => {
+            Self::New { title, user } => {
                 let view = client
-                    .create_conversation(&CreateConversation { title })
+                    .create_conversation(&CreateConversation { title, user })
                     .await?;
                 output.show(&view, |view| view.conversation_id.to_string());
                 Ok(Exit::Success)
@@ -95,7 +101,10 @@ impl Say {
         let output = context.output;
         let conversation = if self.conversation == "new" {
             let view = client
-                .create_conversation(&CreateConversation::default())
+                .create_conversation(&CreateConversation {
+                    user: self.user.clone(),
+                    ..CreateConversation::default()
+                })
                 .await?;
             output.note(&format!("conversation {}", view.conversation_id));
             view.conversation_id
@@ -110,6 +119,7 @@ impl Say {
             capability: self.capability,
             service_class: self.service_class,
             deadline: self.deadline,
+            user: self.user,
         };
         let key = self.idempotency_key.as_deref();
         let accepted = client.submit_turn(conversation, &body, key).await?;

@@ -5,8 +5,9 @@ use clap::{Args, Subcommand};
 use tidegate_engine::keys;
 use tidegate_model::{
     KeyId, PoolId, TenantId,
-    api::{CreateKey, CreatedKey, KeyView},
+    api::{CreateKey, CreatedKey, KeyGrants, KeyView},
     principal::{KeyScope, Role},
+    run::ServiceClass,
 };
 
 use super::page::{self, PageFlags};
@@ -53,6 +54,12 @@ pub struct Create {
     /// runs:business, act_for_users or metrics:read; may be repeated
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<KeyScope>,
+    /// The priority that its runs are granted, -100 to 100; 0 unless given
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    grant_priority: Option<i16>,
+    /// The service class that its runs are granted (operators only); their kind's default unless given
+    #[arg(long, value_name = "CLASS")]
+    grant_service_class: Option<ServiceClass>,
     /// A label for people
     #[arg(long)]
     name: Option<String>,
@@ -83,6 +90,10 @@ impl KeyCommand {
                     pool: create.pool,
                     user: create.user,
                     scopes: create.scopes,
+                    grants: KeyGrants {
+                        priority: create.grant_priority,
+                        service_class: create.grant_service_class,
+                    },
                     name: create.name,
                     expires_at: create.expires_at,
                 };
@@ -115,10 +126,18 @@ pub fn show_created(output: Output, created: &CreatedKey) {
                 created.key.tenant.as_ref().map(ToString::to_string),
             ),
             ("pool", created.key.pool.as_ref().map(ToString::to_string)),
-            ("secret", Some(created.secret.clone())),
+            ("secret", created.secret.clone()),
         ])
     });
-    output.note("the secret is shown this once; keep it in TIDEGATE_KEY");
+    if created.secret.is_some() {
+        output.note("the secret is shown this once; keep it in TIDEGATE_KEY");
+    } else {
+        output.note(&format!(
+            "the key was made, but the answer with its secret was lost on the way: revoke it with `tidegate key revoke \
+             {}` and make another",
+            created.key.key_id
+        ));
+    }
 }
 
 fn list(keys: &[KeyView]) -> String {

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tidegate_store::migrate::{self, MigrationStatus};
+use tidegate_store::migrate::{self, MigrationStatus, OPTIONAL_SETS, OptionalSet};
 
 use crate::{
     cli::Context,
@@ -20,9 +20,9 @@ use crate::{
 pub struct MigrateCommand {
     #[command(subcommand)]
     command: Option<MigrateSubcommand>,
-    /// An optional set of migrations
+    /// An optional set of migrations: tenant-resource-tiers
     #[arg(long, value_name = "SET")]
-    with: Vec<String>,
+    with: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -36,12 +36,10 @@ enum MigrateSubcommand {
 impl MigrateCommand {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Outcome {
-        if let Some(set) = self.with.first() {
-            return Err(Failure::usage(format!(
-                "there is no optional set of migrations named `{set}`"
-            ))
-            .remedy("this release has none; leave --with out"));
-        }
+        let migrations = match &self.with {
+            None => Migrations::Apply,
+            Some(name) => Migrations::With(named(name)?),
+        };
         let settings = context.settings()?.settings;
         telemetry::start(&settings)?;
         let store = database::open(&settings)?;
@@ -49,8 +47,7 @@ impl MigrateCommand {
             None | Some(MigrateSubcommand::Run) => {
                 let by = database::operator();
                 let report =
-                    database::prepare(&store, &by, Migrations::Apply, None, database::PATIENCE)
-                        .await?;
+                    database::prepare(&store, &by, migrations, None, database::PATIENCE).await?;
                 if let Some(warning) = &report.warning {
                     context.output.warn(warning);
                 }
@@ -73,6 +70,18 @@ impl MigrateCommand {
         }
         Ok(Exit::Success)
     }
+}
+
+/// The optional set of this name.
+fn named(name: &str) -> Result<OptionalSet, Failure> {
+    let set = OPTIONAL_SETS.iter().find(|set| set.name == name).copied();
+    set.ok_or_else(|| {
+        let known: Vec<&str> = OPTIONAL_SETS.iter().map(|set| set.name).collect();
+        Failure::usage(format!(
+            "there is no optional set of migrations named `{name}`"
+        ))
+        .remedy(format!("this release has: {}", known.join(", ")))
+    })
 }
 
 fn as_json(status: &MigrationStatus) -> serde_json::Value {

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use tidegate_model::{
     TenantId,
-    api::{CreateTenant, LimitsView, TenantView},
+    api::{CreateTenant, LimitsView, PutTenantOverride, TenantView},
     principal::TenantState,
 };
 
@@ -46,11 +46,32 @@ pub enum TenantCommand {
     },
     /// Erase all content of a tenant; this cannot be undone
     Delete(Delete),
+    /// Give a tenant its tier and limits of its own, in place of what it had
+    Override(Override),
     /// Effective limits with source and scope
     Limits {
         /// The tenant
         tenant: TenantId,
     },
+}
+
+/// What is left out comes from the tier.
+#[derive(Debug, Args)]
+pub struct Override {
+    /// The tenant
+    tenant: TenantId,
+    /// A tier of the table tenant_resource_tiers; standard unless given
+    #[arg(long)]
+    tier: Option<String>,
+    /// Foreground runs at once, 1 to 10,000
+    #[arg(long, value_name = "N")]
+    foreground: Option<i32>,
+    /// Background runs at once, 1 to 64
+    #[arg(long, value_name = "N")]
+    background: Option<i32>,
+    /// Share beside other tenants, 1 to 1,000
+    #[arg(long, value_name = "N")]
+    weight: Option<i32>,
 }
 
 /// Deleting wants the name twice.
@@ -109,6 +130,17 @@ impl TenantCommand {
                 client
                     .set_tenant_state(&delete.tenant, TenantState::Deleted)
                     .await?
+            }
+            Self::Override(own) => {
+                let body = PutTenantOverride {
+                    tier: own.tier,
+                    foreground_runs_max: own.foreground,
+                    background_runs_max: own.background,
+                    weight: own.weight,
+                };
+                let limits = client.put_tenant_override(&own.tenant, &body).await?;
+                output.show(&limits, show_limits);
+                return Ok(Exit::Success);
             }
             Self::Limits { tenant } => {
                 let limits = client.tenant_limits(&tenant).await?;

@@ -11,7 +11,7 @@ use tidegate_engine::{
 use tidegate_model::lasting::Lasting;
 use tidegate_store::{
     ConnectOptions, Store,
-    migrate::{self, Applicant, MigrateError, Report},
+    migrate::{self, Applicant, MigrateError, OptionalSet, Report},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -32,6 +32,8 @@ const TRY: Duration = Duration::from_secs(10);
 pub enum Migrations {
     /// Apply what is missing.
     Apply,
+    /// The same, and an optional one.
+    With(OptionalSet),
     /// Refuse a database where something is missing.
     Check,
 }
@@ -106,6 +108,9 @@ pub async fn prepare(
             }
             match migrations {
                 Migrations::Apply => migrate::migrate(store.pool(), &applicant).await,
+                Migrations::With(set) => {
+                    migrate::migrate_with(store.pool(), &applicant, &[set]).await
+                }
                 Migrations::Check => migrate::check(store.pool(), &applicant.server_version).await,
             }
             .map_err(Refused::Migration)

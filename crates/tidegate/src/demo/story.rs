@@ -268,6 +268,7 @@ async fn say(client: &Client, conversation: ConversationId, input: &str) -> Outc
         capability: None,
         service_class: None,
         deadline: None,
+        user: None,
     };
     let accepted = client.submit_turn(conversation, &turn, None).await?;
     Ok(accepted.run_id)

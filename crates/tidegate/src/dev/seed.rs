@@ -8,7 +8,10 @@ use tidegate_client::Client;
 use tidegate_engine::keys;
 use tidegate_model::{
     Code, TenantId,
-    api::{CreateKey, CreateTenant, ModelView, PageQuery, ProviderKind, PutModel, PutProvider},
+    api::{
+        CreateKey, CreateTenant, CreatedKey, KeyGrants, ModelView, PageQuery, ProviderKind,
+        PutModel, PutProvider,
+    },
     ids::CatalogName,
     principal::{KeyScope, Role},
 };
@@ -58,10 +61,9 @@ pub async fn admin_key(store: &Store, profile: &mut Profile) -> Outcome<String> 
                 "the profile with this database's keys is gone: put it back, or start over with `tidegate dev --fresh`",
             )
         })?;
-    profile
-        .keys
-        .insert("admin".to_owned(), created.secret.clone());
-    Ok(created.secret)
+    let secret = secret_of(created)?;
+    profile.keys.insert("admin".to_owned(), secret.clone());
+    Ok(secret)
 }
 
 /// Tenants with a key each, and a key for pools; keys of the profile that still work are kept.
@@ -84,15 +86,22 @@ pub async fn tenants(admin: &Client, profile: &mut Profile) -> Outcome<()> {
                 ..key(Role::Member, Some(body.tenant))
             };
             let key = admin.create_key(&body).await?;
-            profile.keys.insert(name.to_owned(), key.secret.clone());
+            profile.keys.insert(name.to_owned(), secret_of(key)?);
         }
     }
     if !works(admin.base_url(), profile.keys.get(CONTROLLER)).await? {
         let key = admin.create_key(&key(Role::PoolController, None)).await?;
-        profile.keys.insert(CONTROLLER.to_owned(), key.secret);
+        profile.keys.insert(CONTROLLER.to_owned(), secret_of(key)?);
     }
     profile.default = Some(TENANTS[0].0.to_owned());
     Ok(())
+}
+
+/// A key's secret is in its first answer only; a repeat that follows a lost answer has none.
+fn secret_of(created: CreatedKey) -> Outcome<String> {
+    created.secret.ok_or_else(|| {
+        Failure::failed("the answer with a new key's secret was lost").remedy("start again")
+    })
 }
 
 fn parse(name: &str) -> Outcome<TenantId> {
@@ -109,6 +118,7 @@ fn key(role: Role, tenant: Option<TenantId>) -> CreateKey {
         scopes: Vec::new(),
         name: Some("seeded".to_owned()),
         expires_at: None,
+        grants: KeyGrants::default(),
     }
 }
 

@@ -8,7 +8,10 @@ use tidegate_engine::{
     Engine, Principal, runs::submit::submit_as, secrets::Keyring, settings::Settings,
 };
 use tidegate_model::{
-    Capability, InstanceId, KeyId, api::SubmitRun, principal::Role, run::RunKind,
+    Capability, InstanceId, KeyId,
+    api::{KeyGrants, SubmitRun},
+    principal::Role,
+    run::RunKind,
 };
 use tidegate_store::Store;
 use tidegate_testkit::TestDb;
@@ -58,6 +61,8 @@ pub async fn submit_background(world: &World, each: usize) {
             scopes: Vec::new(),
             expires_at: None,
             request_id: None,
+            intent: None,
+            grants: KeyGrants::default(),
         };
         for _ in 0..each {
             let run = SubmitRun {
@@ -69,6 +74,7 @@ pub async fn submit_background(world: &World, each: usize) {
                 run_at: None,
                 max_attempts: Some(50),
                 budget: None,
+                user: None,
             };
             submit_as(&engine, &principal, RunKind::BackgroundWork, run)
                 .await

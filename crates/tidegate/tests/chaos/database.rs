@@ -26,13 +26,14 @@ async fn a_database_restart_loses_no_run() {
             while !stop.load(Ordering::Relaxed) {
                 let submitted = async {
                     let conversation = client
-                        .create_conversation(&CreateConversation { title: None })
+                        .create_conversation(&CreateConversation::default())
                         .await?;
                     let turn = SubmitTurn {
                         input: "hello".to_owned(),
                         capability: None,
                         service_class: None,
                         deadline: None,
+                        user: None,
                     };
                     client
                         .submit_turn(conversation.conversation_id, &turn, None)

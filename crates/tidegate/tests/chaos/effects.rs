@@ -11,8 +11,8 @@ use tidegate_client::Client;
 use tidegate_model::{
     Code, RunId,
     api::{
-        CreateConversation, CreateKey, PutToolServer, ResolveRun, SideEffectLevel, StdioTransport,
-        SubmitRun, SubmitTurn, ToolMount, ToolTransport,
+        CreateConversation, CreateKey, KeyGrants, PutToolServer, ResolveRun, SideEffectLevel,
+        StdioTransport, SubmitRun, SubmitTurn, ToolMount, ToolTransport,
     },
     effect::ReviewVerdict,
     event::EventKind,
@@ -146,7 +146,7 @@ impl Ledger {
         let before = self.calls();
         let executor = serve(&self.world.db, "4").await;
         self.world.servers.push(executor);
-        let conversation = CreateConversation { title: None };
+        let conversation = CreateConversation::default();
         let tenant = self.tenant();
         let conversation = tenant.create_conversation(&conversation).await;
         let turn = SubmitTurn {
@@ -154,6 +154,7 @@ impl Ledger {
             capability: None,
             service_class: None,
             deadline: None,
+            user: None,
         };
         let id = conversation.expect("conversation").conversation_id;
         let run = tenant.submit_turn(id, &turn, None).await.expect("turn");
@@ -257,11 +258,13 @@ async fn a_poisonous_run_stops_at_its_attempts() {
         pool: None,
         user: None,
         scopes: vec![KeyScope::RunsBusiness],
+        grants: KeyGrants::default(),
         name: None,
         expires_at: None,
     };
     let key = ledger.world.admin.create_key(&key).await.expect("key");
-    let client = Client::new(&ledger.world.servers[0].url, key.secret).expect("client");
+    let secret = key.secret.expect("shown once");
+    let client = Client::new(&ledger.world.servers[0].url, secret).expect("client");
     let poison: SubmitRun = serde_json::from_value(
         json!({"capability": "chat", "input": {"text": "poison"}, "maxAttempts": 3}),
     )

@@ -11,8 +11,8 @@ use tidegate_mock_provider::{MockHandle, MockProvider, Scenario};
 use tidegate_model::{
     ConversationId, InstanceId, RunId, TenantId,
     api::{
-        CreateConversation, CreateKey, CreateTenant, ProviderKind, PutModel, PutProvider,
-        SubmitTurn,
+        CreateConversation, CreateKey, CreateTenant, KeyGrants, ProviderKind, PutModel,
+        PutProvider, SubmitTurn,
     },
     principal::Role,
 };
@@ -109,10 +109,11 @@ impl World {
             scopes: Vec::new(),
             name: None,
             expires_at: None,
+            grants: KeyGrants::default(),
         };
         let created = self.admin.create_key(&key).await.expect("key");
         let url = &self.servers[self.tenants.len() % self.servers.len()].url;
-        let client = Client::new(url, created.secret).expect("client");
+        let client = Client::new(url, created.secret.expect("shown once")).expect("client");
         self.tenants.push((tenant, client));
     }
 
@@ -239,7 +240,10 @@ impl World {
 /// Submits a turn in a conversation of its own.
 pub async fn turn(client: &Client) -> RunId {
     let conversation: ConversationId = client
-        .create_conversation(&CreateConversation { title: None })
+        .create_conversation(&CreateConversation {
+            title: None,
+            user: None,
+        })
         .await
         .expect("conversation")
         .conversation_id;
@@ -248,6 +252,7 @@ pub async fn turn(client: &Client) -> RunId {
         capability: None,
         service_class: None,
         deadline: None,
+        user: None,
     };
     client
         .submit_turn(conversation, &turn, None)

@@ -15,8 +15,8 @@ use tidegate_mock_provider::{MockHandle, MockProvider, Scenario};
 use tidegate_model::{
     InstanceId, KeyId, RunId, TenantId,
     api::{
-        ClaimRequest, CreateConversation, CreateKey, CreateTenant, PROTOCOL_VERSION, ProviderKind,
-        PutModel, PutProvider, QueueReasonView, SubmitRun, SubmitTurn,
+        ClaimRequest, CreateConversation, CreateKey, CreateTenant, KeyGrants, PROTOCOL_VERSION,
+        ProviderKind, PutModel, PutProvider, QueueReasonView, SubmitRun, SubmitTurn,
     },
     principal::{KeyScope, Role},
     queue_reason::QueueReason,
@@ -131,8 +131,10 @@ impl World {
             scopes,
             name: None,
             expires_at: None,
+            grants: KeyGrants::default(),
         };
-        self.admin.create_key(&key).await.expect("key").secret
+        let made = self.admin.create_key(&key).await.expect("key");
+        made.secret.expect("shown once")
     }
 
     async fn say(&self, conversation: tidegate_model::ConversationId, input: &str) -> RunId {
@@ -141,6 +143,7 @@ impl World {
             capability: None,
             service_class: None,
             deadline: None,
+            user: None,
         };
         self.acme
             .submit_turn(conversation, &turn, None)
@@ -150,7 +153,10 @@ impl World {
     }
 
     async fn conversation(&self) -> tidegate_model::ConversationId {
-        let create = CreateConversation { title: None };
+        let create = CreateConversation {
+            title: None,
+            user: None,
+        };
         self.acme
             .create_conversation(&create)
             .await
@@ -477,6 +483,8 @@ impl Background {
             scopes: Vec::new(),
             expires_at: None,
             request_id: None,
+            intent: None,
+            grants: KeyGrants::default(),
         };
         Self { engine, principal }
     }
@@ -491,6 +499,7 @@ impl Background {
             run_at: None,
             max_attempts: None,
             budget: None,
+            user: None,
         };
         submit_as(&self.engine, &self.principal, RunKind::BackgroundWork, run)
             .await

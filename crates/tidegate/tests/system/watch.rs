@@ -7,8 +7,8 @@ use tidegate_client::{Client, WorkerApi as _};
 use tidegate_model::{
     Code, RunId, TenantId,
     api::{
-        AttemptUsage, ClaimRequest, CompleteRun, CreateKey, CreateTenant, FailRun, Lease,
-        PROTOCOL_VERSION, SubmitRun,
+        AttemptUsage, ClaimRequest, CompleteRun, CreateKey, CreateTenant, FailRun, KeyGrants,
+        Lease, PROTOCOL_VERSION, SubmitRun,
     },
     principal::{KeyScope, Role},
 };
@@ -52,14 +52,17 @@ impl World {
             pool: pool.map(|pool| pool.parse().expect("pool")),
             user: None,
             scopes,
+            grants: KeyGrants::default(),
             name: None,
             expires_at: None,
         };
         let business = vec![KeyScope::RunsBusiness];
         let member = key(Role::Member, Some(acme), None, business);
         let member = admin.create_key(&member).await.expect("key").secret;
+        let member = member.expect("shown once");
         let worker = key(Role::Worker, None, Some("builtin"), Vec::new());
         let worker = admin.create_key(&worker).await.expect("key").secret;
+        let worker = worker.expect("shown once");
         Self {
             _db: db,
             _server: server,
@@ -141,6 +144,7 @@ async fn watching_a_requeued_run_ends_with_its_last_end() {
         run_at: None,
         max_attempts: Some(1),
         budget: None,
+        user: None,
     };
     let run_id = world
         .tenant

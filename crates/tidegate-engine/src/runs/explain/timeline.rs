@@ -167,6 +167,8 @@ mod tests {
             capability: Capability::chat(),
             service_class: ServiceClass::Standard,
             priority: 0,
+            priority_source: tidegate_model::run::PrioritySource::Default,
+            user: None,
             conversation_id: None,
             max_attempts: 5,
             budget_tokens: None,

@@ -18,6 +18,7 @@ pub mod list_tenants;
 pub mod list_tool_servers;
 pub mod put_model;
 pub mod put_provider;
+pub mod put_tenant_override;
 pub mod put_tool_server;
 pub mod revoke_key;
 pub mod set_tenant_state;

@@ -14,6 +14,7 @@ use tidegate_model::{
 
 use crate::{
     extract::{Caller, Credential, IdempotencyKey, JsonBody, PathId, WantsStream},
+    middleware::repeats::replayed,
     problem::Failure,
     sse,
     state::AppState,
@@ -28,10 +29,7 @@ use crate::{
     path = "/v1/conversations/{conversationId}/turns",
     tag = "conversations",
     operation_id = "submit_turn",
-    params(
-        ("conversationId" = ConversationId, Path, description = "The conversation."),
-        ("idempotency-key" = Option<String>, Header, description = "The same key and body give the same turn; 1 to 200 printable ASCII characters."),
-    ),
+    params(("conversationId" = ConversationId, Path, description = "The conversation.")),
     request_body = SubmitTurn,
     responses(
         (status = 202, description = "Accepted.", body = TurnAccepted),
@@ -53,12 +51,16 @@ pub async fn submit_turn(
     let turn = turn::submit_turn(&state.engine, &caller, conversation, body, key).await?;
     if stream {
         let events = tail::tail(&state.engine, &caller, turn.run_id, 0).await?;
-        return Ok(sse::respond(&state, credential, turn.run_id, 0, events));
+        let stream = sse::respond(&state, credential, turn.run_id, 0, events);
+        return Ok(if turn.repeated {
+            replayed(stream)
+        } else {
+            stream
+        });
     }
-    let status = if turn.repeated {
-        StatusCode::OK
+    Ok(if turn.repeated {
+        replayed(Json(turn))
     } else {
-        StatusCode::ACCEPTED
-    };
-    Ok((status, Json(turn)).into_response())
+        (StatusCode::ACCEPTED, Json(turn)).into_response()
+    })
 }

@@ -18,6 +18,6 @@ pub async fn get_my_limits(
     State(engine): State<Engine>,
     Caller(caller): Caller,
 ) -> Result<Json<LimitsView>, Failure> {
-    let answer = me::limits(&engine, &caller)?;
+    let answer = me::limits(&engine, &caller).await?;
     Ok(Json(answer))
 }

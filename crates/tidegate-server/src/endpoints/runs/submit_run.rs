@@ -1,12 +1,17 @@
 //! `POST /v1/runs`.
 
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
 use http::StatusCode;
 use tidegate_engine::{Engine, runs::submit};
 use tidegate_model::api::{RunView, SubmitRun};
 
 use crate::{
     extract::{Caller, IdempotencyKey, JsonBody},
+    middleware::repeats::replayed,
     problem::Failure,
 };
 
@@ -16,7 +21,6 @@ use crate::{
     path = "/v1/runs",
     tag = "runs",
     operation_id = "submit_run",
-    params(("idempotency-key" = Option<String>, Header, description = "The same key and body give the same run; 1 to 200 printable ASCII characters.")),
     request_body = SubmitRun,
     responses(
         (status = 202, description = "Accepted.", body = RunView),
@@ -28,12 +32,11 @@ pub async fn submit_run(
     Caller(caller): Caller,
     IdempotencyKey(key): IdempotencyKey,
     JsonBody(body): JsonBody<SubmitRun>,
-) -> Result<(StatusCode, Json<RunView>), Failure> {
+) -> Result<Response, Failure> {
     let run = submit::submit(&engine, &caller, body, key).await?;
-    let status = if run.repeated {
-        StatusCode::OK
+    Ok(if run.repeated {
+        replayed(Json(run))
     } else {
-        StatusCode::ACCEPTED
-    };
-    Ok((status, Json(run)))
+        (StatusCode::ACCEPTED, Json(run)).into_response()
+    })
 }

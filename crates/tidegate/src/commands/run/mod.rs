@@ -13,6 +13,7 @@ use tidegate_client::Client;
 use tidegate_model::{
     RunId,
     api::{BulkOutcome, EffectView, RunView},
+    run::PrioritySource,
 };
 
 pub use explain::{attempts, explained, reason};
@@ -183,6 +184,12 @@ pub fn one(run: &RunView) -> String {
         ),
         ("kind", Some(format!("{} ({})", run.kind, run.quota_bucket))),
         ("capability", Some(run.capability.to_string())),
+        ("user", run.user.clone()),
+        (
+            "priority",
+            (run.priority_source != PrioritySource::Default)
+                .then(|| format!("{} (from {})", run.priority, run.priority_source)),
+        ),
         ("conversation", run.conversation_id.map(|id| id.to_string())),
         (
             "attempts",

@@ -41,6 +41,9 @@ pub struct Submit {
     /// Time under a lease over all attempts, in milliseconds
     #[arg(long, value_name = "MS")]
     budget_ms: Option<i64>,
+    /// The user it is for; another than the key's own needs the scope act_for_users
+    #[arg(long)]
+    user: Option<String>,
     /// Repeating a command with the same key repeats its answer, not its work
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -65,6 +68,7 @@ impl Submit {
                 tokens: self.budget_tokens,
                 execution_ms: self.budget_ms,
             }),
+            user: self.user,
         };
         let key = self.idempotency_key.as_deref();
         let run = client.submit_run(&body, key).await?;

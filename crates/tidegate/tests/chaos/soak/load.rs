@@ -15,8 +15,8 @@ use tidegate_client::{Client, WorkerApi};
 use tidegate_model::{
     Capability, Code, PoolId, RunId,
     api::{
-        AttemptUsage, ClaimRequest, CompleteRun, CreateConversation, CreateKey, FailRun, Lease,
-        PROTOCOL_VERSION, SetEpoch, SubmitRun, SubmitTurn,
+        AttemptUsage, ClaimRequest, CompleteRun, CreateConversation, CreateKey, FailRun, KeyGrants,
+        Lease, PROTOCOL_VERSION, SetEpoch, SubmitRun, SubmitTurn,
     },
     contracts::{CapabilityDescriptor, DescriptorContract},
     principal::{KeyScope, Role},
@@ -89,7 +89,8 @@ impl Load {
                 scopes: vec![KeyScope::RunsBusiness],
                 ..key(Role::Member)
             };
-            let secret = world.admin.create_key(&key).await.expect("key").secret;
+            let made = world.admin.create_key(&key).await.expect("key");
+            let secret = made.secret.expect("shown once");
             let rng = StdRng::seed_from_u64(seed ^ (index as u64 + 1));
             load.producers
                 .push(tokio::spawn(produce(Arc::clone(&load.shared), secret, rng)));
@@ -160,6 +161,7 @@ fn key(role: Role) -> CreateKey {
         pool: None,
         user: None,
         scopes: Vec::new(),
+        grants: KeyGrants::default(),
         name: None,
         expires_at: None,
     }
@@ -173,7 +175,8 @@ async fn publish_pool(world: &World) -> String {
         .create_key(&key(Role::PoolController))
         .await
         .expect("key");
-    let controller = Client::new(admin.base_url(), controller.secret).expect("client");
+    let secret = controller.secret.expect("shown once");
+    let controller = Client::new(admin.base_url(), secret).expect("client");
     let descriptor = CapabilityDescriptor {
         contract: DescriptorContract::V1,
         pool_id: pool.clone(),
@@ -197,7 +200,8 @@ async fn publish_pool(world: &World) -> String {
         pool: Some(pool),
         ..key(Role::Worker)
     };
-    admin.create_key(&worker).await.expect("key").secret
+    let made = admin.create_key(&worker).await.expect("key");
+    made.secret.expect("shown once")
 }
 
 /// A tenant: turns in conversations of their own and in one, and tasks; what was not answered may exist all the same.
@@ -221,13 +225,14 @@ async fn produce(shared: Arc<Shared>, secret: String, mut rng: StdRng) {
 
 async fn turn(client: &Client) -> Result<Vec<RunId>, tidegate_client::Error> {
     let conversation = client
-        .create_conversation(&CreateConversation { title: None })
+        .create_conversation(&CreateConversation::default())
         .await?;
     let turn = SubmitTurn {
         input: "hello".to_owned(),
         capability: None,
         service_class: None,
         deadline: None,
+        user: None,
     };
     // The second waits for the first.
     let mut runs = Vec::new();
@@ -252,6 +257,7 @@ async fn task(client: &Client, count: usize) -> Result<Vec<RunId>, tidegate_clie
         run_at: None,
         max_attempts: Some(50),
         budget: None,
+        user: None,
     };
     let mut runs = Vec::new();
     for _ in 0..count {
