@@ -16,3 +16,4 @@ pub mod reasons;
 pub mod retry;
 pub mod tool_names;
 pub mod tool_requests;
+pub mod waitgraph;

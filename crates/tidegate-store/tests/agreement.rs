@@ -176,6 +176,7 @@ async fn planned_asks(
         let weight = state.weight(&row.tenant);
         let pass = state.pass(&row.tenant);
         let view = LaneView {
+            of_background: row.of_background,
             bucket: row.bucket,
             tenant: row.tenant.clone(),
             class: row.class,

@@ -324,6 +324,8 @@ async fn fill(world: &World, tenant: &str) {
         "INSERT INTO run_ends (tenant, run_id, state, result, attempts, fence_number, spent_tokens, spent_ms, next_seq)
          VALUES ($1, $4, 'succeeded', to_jsonb($2::text), 1, 1, 0, 0, 1)",
         "INSERT INTO run_events (tenant, run_id, seq, kind, body) VALUES ($1, $4, 1, 'run.queued', to_jsonb($2::text))",
+        "INSERT INTO run_inputs (tenant, run_id, ask_no, ask, answer)
+         VALUES ($1, $4, 1, to_jsonb($2::text), to_jsonb($2::text))",
         "INSERT INTO lane_waits (scope, bucket, tenant, class, code, facts)
          VALUES ('main', 0, $1, 1, 'WAITING_FOR_WORKER', to_jsonb($2::text))",
         "INSERT INTO api_keys (key_id, hash, role, tenant, name)
