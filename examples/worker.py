@@ -96,7 +96,7 @@ def attempt_run(attempt):
         print(f"{attempt.ref['runId']} attempt {attempt.fence}: {outcome}", flush=True)
 
 
-if __name__ == "__main__":
+def main():
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     signal.signal(signal.SIGINT, lambda *_: stopping.set())
     threading.Thread(target=renew, daemon=True).start()
@@ -117,3 +117,7 @@ if __name__ == "__main__":
             with lock:
                 held.append(attempt)
             threading.Thread(target=attempt_run, args=(attempt,)).start()
+
+
+if __name__ == "__main__":
+    main()

@@ -39,6 +39,8 @@ pub struct ExecutorSettings {
     pub system_prompt: String,
     /// Model calls of one turn.
     pub max_steps: u32,
+    /// Whether a model may ask the person of a conversation and wait for the answer.
+    pub ask_user: bool,
     /// The model of runs whose capability names none.
     pub model: DefaultModel,
     /// The name that people read.
@@ -54,6 +56,7 @@ impl ExecutorSettings {
             worker,
             system_prompt: String::new(),
             max_steps: limits::STEPS,
+            ask_user: true,
             model,
             brand: catalogue::DEFAULT_BRAND.to_owned(),
             locale: DEFAULT_LOCALE,

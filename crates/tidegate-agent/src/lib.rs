@@ -17,6 +17,7 @@
 //! * what a tool answers is data: it is bounded, cleaned of the tool's own secrets, and never obeyed.
 
 mod ambient;
+mod ask;
 mod conversation;
 mod cutoff;
 mod executor;

@@ -1,25 +1,26 @@
 //! One attempt of a run: model, tools, model … until there is an answer.
 //!
 //! An attempt starts from the conversation again, which needs nothing to be kept of one that was lost. Only where an
-//! earlier attempt had effects it goes on from there (R4.5).
+//! earlier attempt had effects it goes on from there (R4.5). A turn that asks a person parks with what it has said so far,
+//! and its next attempt finds that in the conversation, and the answer beside it (R3.15).
 
 use std::collections::HashSet;
 
 use futures::{StreamExt, stream};
 use serde_json::json;
-use tidegate_client::worker::{Failure, Job, Outcome};
+use tidegate_client::worker::{Failure, Job, Outcome, WaitFor};
 use tidegate_llm::{
     CallClass, CallContext, ChatRequest, Delta, Finish, FinishReason, Message, Model, ToolCall,
 };
 use tidegate_model::{
     Code,
-    api::{ContextAnswer, NewMessage, SideEffectLevel},
+    api::{Ask, ContextAnswer, MessageView, NewMessage, SideEffectLevel},
     event::EventKind,
-    run::QuotaBucket,
 };
 use tokio::time::Instant;
 
 use crate::{
+    ask::{self, ASK_USER},
     conversation::{opening, stored_assistant, stored_tool},
     cutoff::{CutOff, tokens_spent},
     executor::{Agent, no_context},
@@ -49,6 +50,14 @@ pub(crate) struct Turn<'a> {
     journaled: HashSet<String>,
 }
 
+/// How far the steps came.
+enum Reached {
+    /// The model's answer, as the run gives it back.
+    Answer(serde_json::Value),
+    /// A question to the person.
+    Question(Ask),
+}
+
 /// One answer of a model.
 struct Answer {
     text: String,
@@ -61,9 +70,10 @@ struct Answer {
 impl<'a> Turn<'a> {
     pub(crate) fn new(agent: &'a Agent, job: &'a Job, cutoff: CutOff) -> Self {
         let run = job.run();
-        let class = match run.quota_bucket {
-            QuotaBucket::Background => CallClass::Background,
-            QuotaBucket::Foreground | QuotaBucket::Uncounted => CallClass::Foreground,
+        let class = if run.is_background_work() {
+            CallClass::Background
+        } else {
+            CallClass::Foreground
         };
         let call = CallContext {
             tenant: Some(run.tenant.clone()),
@@ -87,20 +97,30 @@ impl<'a> Turn<'a> {
 
     pub(crate) async fn run(mut self) -> Outcome {
         match self.steps().await {
-            Ok(result) => Outcome::Completed {
+            Ok(Reached::Answer(result)) => Outcome::Completed {
                 result,
+                messages: self.added,
+            },
+            Ok(Reached::Question(ask)) => Outcome::Waiting {
+                wait: WaitFor {
+                    input: Some(ask),
+                    ..WaitFor::default()
+                },
                 messages: self.added,
             },
             Err(failure) => Outcome::Failed(failure),
         }
     }
 
-    async fn steps(&mut self) -> Result<serde_json::Value, Failure> {
+    async fn steps(&mut self) -> Result<Reached, Failure> {
         let model = self.model()?;
-        let left = self.left_by_others().await?;
+        let mut left = self.left_by_others().await?;
+        self.take_answer(&mut left).await;
         self.messages = opening(&self.agent.settings.system_prompt, &left.messages, self.job);
         let offer = self.offer().await;
-        self.resume(left, &offer).await?;
+        if let Some(ask) = self.resume(left, &offer).await? {
+            return Ok(Reached::Question(ask));
+        }
         while self.steps < self.agent.settings.max_steps {
             self.steps += 1;
             let mut answer = self.ask(&model, &offer).await?;
@@ -109,7 +129,7 @@ impl<'a> Turn<'a> {
             self.add(stored_assistant(&text, &answer.calls, &offer))
                 .await;
             if answer.calls.is_empty() {
-                return final_answer(&text, &answer, self.steps);
+                return final_answer(&text, &answer, self.steps).map(Reached::Answer);
             }
             self.messages.push(Message::Assistant {
                 text: answer.text,
@@ -119,7 +139,9 @@ impl<'a> Turn<'a> {
                 tool: offer.canonical(&call.name),
                 call,
             });
-            self.use_tools(&offer, planned.collect()).await?;
+            if let Some(ask) = self.carry_out(&offer, planned.collect()).await? {
+                return Ok(Reached::Question(ask));
+            }
         }
         let steps = self.agent.settings.max_steps;
         let text = format!("no answer after {steps} model calls; see the setting agentMaxSteps");
@@ -140,9 +162,10 @@ impl<'a> Turn<'a> {
     /// What this attempt may call; work in the background only reads (R20.2).
     async fn offer(&self) -> Offer {
         let run = self.job.run();
-        let most = match run.quota_bucket {
-            QuotaBucket::Background => SideEffectLevel::Read,
-            QuotaBucket::Foreground | QuotaBucket::Uncounted => SideEffectLevel::Write,
+        let most = if run.is_background_work() {
+            SideEffectLevel::Read
+        } else {
+            SideEffectLevel::Write
         };
         let offer = self.agent.tools.offer(&run.tenant, most).await;
         if !offer.is_empty() {
@@ -156,21 +179,81 @@ impl<'a> Turn<'a> {
     }
 
     /// Goes on from where an earlier attempt had effects: what it said and did stands, its open calls are made now.
-    async fn resume(&mut self, left: ContextAnswer, offer: &Offer) -> Result<(), Failure> {
+    async fn resume(&mut self, left: ContextAnswer, offer: &Offer) -> Result<Option<Ask>, Failure> {
         if left.effects.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let effects = left.effects.into_iter();
         self.journaled = effects.map(|effect| effect.call_id.to_string()).collect();
         let resumed = Resumed::of(left.earlier);
         self.call_ids = resumed.call_ids();
+        self.call_ids.extend(self.journaled.iter().cloned());
         self.steps = resumed.steps;
         self.tool_bytes = resumed.tool_bytes;
         self.messages.extend(resumed.messages);
-        self.added = resumed.kept;
+        self.added.extend(resumed.kept);
         let body = json!({ "note": "turn.resumed", "step": self.steps, "openCalls": resumed.pending.len() });
         self.job.events().send(EventKind::WorkerNote, body).await;
-        self.use_tools(offer, resumed.pending).await
+        self.carry_out(offer, resumed.pending).await
+    }
+
+    /// Makes the calls of one answer; a question among them comes last and is handed on.
+    async fn carry_out(
+        &mut self,
+        offer: &Offer,
+        mut calls: Vec<PlannedCall>,
+    ) -> Result<Option<Ask>, Failure> {
+        let question = self.take_question(&mut calls).await;
+        self.use_tools(offer, calls).await?;
+        Ok(question)
+    }
+
+    /// Puts what a person answered where its question stands.
+    async fn take_answer(&mut self, left: &mut ContextAnswer) {
+        let Some((call_id, text)) = ask::answer(left) else {
+            return;
+        };
+        let said = stored_tool(&call_id, &bounded(&text, limits::ANSWER_MAX_BYTES), false);
+        left.messages.push(MessageView {
+            seq: 0,
+            role: said.role,
+            content: said.content.clone(),
+            run_id: None,
+            created_at: self.job.run().created_at,
+        });
+        self.add(said).await;
+    }
+
+    /// Whether the model may ask the person.
+    fn may_ask(&self) -> bool {
+        self.agent.settings.ask_user && self.job.run().conversation_id.is_some()
+    }
+
+    /// Takes the question out of an answer's calls; the person is asked one at a time.
+    async fn take_question(&mut self, calls: &mut Vec<PlannedCall>) -> Option<Ask> {
+        if !self.may_ask() {
+            return None;
+        }
+        let (asks, rest): (Vec<_>, Vec<_>) = std::mem::take(calls)
+            .into_iter()
+            .partition(|planned| planned.call.name == ASK_USER);
+        *calls = rest;
+        let mut taken = None;
+        for PlannedCall { call, .. } in asks {
+            let refused = match ask::question(&call) {
+                Ok(ask) if taken.is_none() => {
+                    taken = Some(ask);
+                    continue;
+                }
+                Ok(_) => {
+                    "one question at a time; ask this one when the other is answered".to_owned()
+                }
+                Err(wrong) => wrong,
+            };
+            self.add(stored_tool(&call.id, &refused, true)).await;
+            self.messages.push(ask::message(&call.id, &refused));
+        }
+        taken
     }
 
     fn model(&self) -> Result<Model, Failure> {
@@ -187,6 +270,9 @@ impl<'a> Turn<'a> {
     async fn ask(&self, model: &Model, offer: &Offer) -> Result<Answer, Failure> {
         let mut request = ChatRequest::new(self.messages.clone());
         request.tools = offer.specs();
+        if self.may_ask() {
+            request.tools.push(ask::spec());
+        }
         let mut meter = CallMeter::new(self.job.usage(), &request);
         let left = self.tokens_left()?;
         if let Some(left) = left {

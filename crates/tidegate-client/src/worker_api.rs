@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use tidegate_model::{
     RunId,
     api::{
-        AppendEvents, AttemptAnswer, ClaimAnswer, ClaimRequest, CompleteRun, ContextAnswer,
-        ContextRequest, FailRun, IntentAnswer, RecordIntent, RecordOutcome, ReleaseRun,
-        RenewAnswer, RenewRequest,
+        AppendEvents, AttemptAnswer, ChildAccepted, ClaimAnswer, ClaimRequest, CompleteRun,
+        ContextAnswer, ContextRequest, FailRun, IntentAnswer, RecordIntent, RecordOutcome,
+        ReleaseRun, RenewAnswer, RenewRequest, SubmitChild, WaitRun,
     },
     effect::CallId,
 };
@@ -34,7 +34,8 @@ pub trait WorkerApi: Send + Sync + std::fmt::Debug {
         call_id: CallId,
         request: RecordOutcome,
     ) -> Result<()>;
-    /// Reads the conversation of a turn, and what earlier attempts left.
+    /// Reads what an attempt goes on from: the conversation of a turn, what earlier attempts left, children, answers of
+    /// people.
     async fn context(&self, run_id: RunId, request: ContextRequest) -> Result<ContextAnswer>;
     /// Ends the run well.
     async fn complete(&self, run_id: RunId, request: CompleteRun) -> Result<AttemptAnswer>;
@@ -42,6 +43,10 @@ pub trait WorkerApi: Send + Sync + std::fmt::Debug {
     async fn fail(&self, run_id: RunId, request: FailRun) -> Result<AttemptAnswer>;
     /// Hands the run back.
     async fn release(&self, run_id: RunId, request: ReleaseRun) -> Result<AttemptAnswer>;
+    /// Starts a child; the same key is the same child.
+    async fn submit_child(&self, run_id: RunId, request: SubmitChild) -> Result<ChildAccepted>;
+    /// Ends the attempt until what is waited for is there.
+    async fn wait(&self, run_id: RunId, request: WaitRun) -> Result<AttemptAnswer>;
 }
 
 #[async_trait]
@@ -97,6 +102,16 @@ impl WorkerApi for Client {
 
     async fn release(&self, run_id: RunId, request: ReleaseRun) -> Result<AttemptAnswer> {
         self.json(attempt_call(run_id, "release").body(&request)?)
+            .await
+    }
+
+    async fn submit_child(&self, run_id: RunId, request: SubmitChild) -> Result<ChildAccepted> {
+        self.json(attempt_call(run_id, "children").body(&request)?)
+            .await
+    }
+
+    async fn wait(&self, run_id: RunId, request: WaitRun) -> Result<AttemptAnswer> {
+        self.json(attempt_call(run_id, "wait").body(&request)?)
             .await
     }
 }

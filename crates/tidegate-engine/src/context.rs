@@ -26,6 +26,8 @@ use crate::{
 
 /// The most leases whose place is remembered.
 const LEASE_KEYS_MAX: u64 = 200_000;
+/// The most leased runs of trees that are remembered.
+const IN_TREES_MAX: u64 = 50_000;
 /// The most requirement classes that are remembered.
 const CLASSES_MAX: u64 = 100_000;
 /// The most submissions of one statement.
@@ -59,8 +61,10 @@ struct Inner {
     platform: Platform,
     /// Where leases stand: immutable while they are open. Keyed by run, which is unique over all tenants.
     lease_keys: Cache<RunId, LeaseKey>,
-    /// Classes by tenant and digest: never change.
-    classes: Cache<(TenantId, Digest), i32>,
+    /// Leased runs with a parent or children, as far as this instance has heard: their ends ride in no shared batch.
+    in_trees: Cache<RunId, ()>,
+    /// Classes by tenant, digest and descent from background: never change.
+    classes: Cache<(TenantId, Digest, bool), i32>,
     events: EventHub,
     submissions: Combiner<Submission, Submitted>,
     endings: Combiner<CloseReport, Option<Closed>>,
@@ -75,6 +79,7 @@ impl Engine {
             claims: Claims::new(view_age),
             platform: Platform::new(&parts.settings, parts.keyring.clone()),
             lease_keys: Cache::new(LEASE_KEYS_MAX),
+            in_trees: Cache::new(IN_TREES_MAX),
             classes: Cache::new(CLASSES_MAX),
             events: EventHub::default(),
             submissions: Combiner::new(SUBMISSIONS_MAX),
@@ -123,7 +128,11 @@ impl Engine {
         &self.0.lease_keys
     }
 
-    pub(crate) fn classes(&self) -> &Cache<(TenantId, Digest), i32> {
+    pub(crate) fn in_trees(&self) -> &Cache<RunId, ()> {
+        &self.0.in_trees
+    }
+
+    pub(crate) fn classes(&self) -> &Cache<(TenantId, Digest, bool), i32> {
         &self.0.classes
     }
 

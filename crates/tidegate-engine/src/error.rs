@@ -64,6 +64,21 @@ impl Error {
         }))
     }
 
+    /// A refusal that may name a field.
+    pub fn refused_field(
+        code: Code,
+        field: Option<&'static str>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::Refused(Box::new(Refusal {
+            code,
+            detail: detail.into(),
+            field: field.map(str::to_owned),
+            retry_after_ms: None,
+            reasons: Vec::new(),
+        }))
+    }
+
     /// No such thing, or somebody else's: the caller cannot tell which (R2.2).
     pub fn not_found(what: &str) -> Self {
         Self::refused(Code::NotFound, format!("no such {what}"))

@@ -14,5 +14,7 @@ mod order;
 mod reasons;
 #[path = "why/rig.rs"]
 mod rig;
+#[path = "why/tree.rs"]
+mod tree;
 #[path = "why/waits.rs"]
 mod waits;

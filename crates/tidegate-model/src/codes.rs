@@ -27,6 +27,10 @@ text_enum! {
         VersionConflict = "VERSION_CONFLICT",
         /// The parent run has ended.
         ParentEnded = "PARENT_ENDED",
+        /// The tree of runs is as deep, as wide or as large as it may be.
+        ChildLimitExceeded = "CHILD_LIMIT_EXCEEDED",
+        /// A child asks for more than its parent has left.
+        DelegationExceedsParent = "DELEGATION_EXCEEDS_PARENT",
         /// The tenant may not start anything new.
         TenantSuspended = "TENANT_SUSPENDED",
         /// Events before a position are gone.
@@ -104,6 +108,8 @@ impl Code {
             Self::PayloadTooLarge => 413,
             Self::UnsupportedMediaType => 415,
             Self::Unsatisfiable
+            | Self::ChildLimitExceeded
+            | Self::DelegationExceedsParent
             | Self::ToolNotReadOnly
             | Self::ModelNotConfigured
             | Self::AttemptsExhausted
@@ -147,6 +153,8 @@ impl Code {
             Self::StateConflict => "the run is not in a state that allows this",
             Self::VersionConflict => "somebody else changed it first",
             Self::ParentEnded => "the parent run has ended",
+            Self::ChildLimitExceeded => "the tree of runs is at its limit",
+            Self::DelegationExceedsParent => "the child asks for more than its parent has",
             Self::TenantSuspended => "the tenant may not start anything new",
             Self::EventsPruned => "events before this position are gone",
             Self::PayloadTooLarge => "the body is too large",

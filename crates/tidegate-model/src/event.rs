@@ -28,6 +28,11 @@ text_enum! {
         RunReview = "run.review",
         /// A person said what became of effects. Body: `verdict`, `callIds`, `left` (how many are still in question), `by`.
         RunResolved = "run.resolved",
+        /// An attempt gave everything back and the run waits. Body: `attempt`, `on`, and what for: `mode`, `runs`, `ask`,
+        /// `askNo`, `until`.
+        RunWaiting = "run.waiting",
+        /// What the run waited for is there, and it is queued. Body: `by`, and `run` where a child ended.
+        RunWoken = "run.woken",
         /// A dead letter was put back. Body: `by`.
         RunRequeued = "run.requeued",
         /// The run is over. Body: `state`, `code`.

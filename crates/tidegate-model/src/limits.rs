@@ -35,6 +35,18 @@ pub const HORIZON_MAX_MS: i64 = 366 * 24 * 3_600_000;
 /// The longest life of a key that ends, from now, in milliseconds (ten years of 366 days). One that shall live longer has
 /// no end and is revoked.
 pub const KEY_LIFE_MAX_MS: i64 = 10 * 366 * 24 * 3_600_000;
+/// The longest key of a child, in bytes.
+pub const CHILD_KEY_MAX_BYTES: usize = 200;
+/// The longest question that a person is asked, in characters.
+pub const ASK_PROMPT_MAX_CHARS: usize = 4_000;
+/// The most choices of a question.
+pub const ASK_CHOICES_MAX: usize = 20;
+/// The longest answer of a person, in bytes.
+pub const ANSWER_MAX_BYTES: usize = 256 << 10;
+/// All results of children that one answer carries, in bytes; larger ones are read one by one.
+pub const CHILD_RESULTS_MAX_BYTES: i64 = 1 << 20;
+/// The most leases that a run may have had and still wait: whoever wakes and waits in a circle stops here.
+pub const LEASES_BEFORE_WAIT_MAX: i64 = 10_000;
 
 const _: () = assert!(
     REQUEST_MAX_BYTES < RESULT_MAX_BYTES,

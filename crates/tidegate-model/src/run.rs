@@ -159,6 +159,42 @@ text_enum! {
         Expired = "expired",
         /// A budget of the run was spent.
         BudgetExhausted = "budget_exhausted",
+        /// It gave everything back and waits on children, a person or a time; costs no attempt.
+        Waiting = "waiting",
+    }
+}
+
+text_enum! {
+    /// What a waiting run waits on (R3.13).
+    pub enum WaitOn: "kind of wait" {
+        /// Ends of its children.
+        Children = "children",
+        /// The answer of a person.
+        Input = "input",
+        /// A time.
+        Time = "time",
+    }
+}
+
+text_enum! {
+    /// How many of the awaited children must have ended.
+    pub enum WaitMode: "wait mode" {
+        /// One of them, however it ended.
+        Any = "any",
+        /// All of them.
+        All = "all",
+    }
+}
+
+text_enum! {
+    /// What a person is asked for (R3.15).
+    pub enum AskKind: "kind of question" {
+        /// A text, or one of some choices.
+        Text = "text",
+        /// Yes or no.
+        Confirmation = "confirmation",
+        /// A reference to a file.
+        File = "file",
     }
 }
 

@@ -30,6 +30,9 @@ const PASS_PER_COST: u64 = 1_024;
 pub struct LaneView {
     /// Its account of claims.
     pub bucket: QuotaBucket,
+    /// Whether its runs descend from background roots: they count against what the claimer takes of background, and
+    /// against no cap of the tenant (R3.6).
+    pub of_background: bool,
     /// Its tenant.
     pub tenant: TenantId,
     /// Its requirement class.
@@ -80,7 +83,7 @@ fn pass_of(cost: u64, weight: u32) -> u64 {
     step.max(u64::from(cost > 0))
 }
 
-/// Shares `want` runs among the lanes, at most `want_background` of them of bucket background.
+/// Shares `want` runs among the lanes, at most `want_background` of them of bucket background or of background descent.
 ///
 /// Between tenants: fewest running of the bucket ÷ weight, then the smaller pass, then the older head, then the lower
 /// number in the queue. Between a foreground and an uncounted head: the tenant with the smaller pass, foreground on a
@@ -96,35 +99,39 @@ pub fn plan(lanes: &[LaneView], want: u32, want_background: u32, fairness_on: bo
     let mut plan = Plan::new(lanes, fairness_on);
     let (mut left, mut left_background) = (want, want_background);
     if left_background == 0 {
-        plan.heaps[place(QuotaBucket::Background)].clear();
+        plan.leave_background();
     }
     while left > 0 {
-        let Some(bucket) = plan.give_next() else {
+        let Some(place) = plan.give_next() else {
             break;
         };
         left -= 1;
-        if bucket == QuotaBucket::Background {
+        if place >= BACKGROUND {
             left_background -= 1;
             if left_background == 0 {
-                plan.heaps[place(QuotaBucket::Background)].clear();
+                plan.leave_background();
             }
         }
     }
     plan.asks
 }
 
-/// Where a bucket stands among equals: foreground, uncounted, background.
-const fn place(bucket: QuotaBucket) -> usize {
-    match bucket {
+/// Places from here on count against what the claimer takes of background.
+const BACKGROUND: usize = 2;
+
+/// Where a lane stands among equals: foreground, uncounted, background, descendants of background roots.
+const fn place(lane: &LaneView) -> usize {
+    match lane.bucket {
         QuotaBucket::Foreground => 0,
+        QuotaBucket::Uncounted if lane.of_background => BACKGROUND + 1,
         QuotaBucket::Uncounted => 1,
-        QuotaBucket::Background => 2,
+        QuotaBucket::Background => BACKGROUND,
     }
 }
 
-/// All lanes of a tenant in a bucket.
+/// All lanes of a tenant at a place.
 struct Group {
-    bucket: QuotaBucket,
+    place: usize,
     tenant: usize,
     weight: u32,
     running: i64,
@@ -211,7 +218,7 @@ struct Plan<'a> {
     fair: bool,
     groups: Vec<Group>,
     passes: Vec<u64>,
-    heaps: [BinaryHeap<Turn>; 3],
+    heaps: [BinaryHeap<Turn>; BACKGROUND + 2],
     asks: Vec<Ask>,
     ask_of_lane: HashMap<usize, usize>,
 }
@@ -223,7 +230,7 @@ impl<'a> Plan<'a> {
             fair,
             groups: Vec::new(),
             passes: Vec::new(),
-            heaps: [BinaryHeap::new(), BinaryHeap::new(), BinaryHeap::new()],
+            heaps: std::array::from_fn(|_| BinaryHeap::new()),
             asks: Vec::new(),
             ask_of_lane: HashMap::new(),
         };
@@ -247,21 +254,19 @@ impl<'a> Plan<'a> {
                 self.passes.len() - 1
             });
             self.passes[tenant] = self.passes[tenant].max(lane.pass);
-            let group = *groups
-                .entry((tenant, place(lane.bucket)))
-                .or_insert_with(|| {
-                    let cap = buckets::effective_cap(lane.bucket, lane.cap, self.fair);
-                    self.groups.push(Group {
-                        bucket: lane.bucket,
-                        tenant,
-                        weight: lane.weight.max(1),
-                        running: lane.running.max(0),
-                        cap,
-                        room: buckets::room(cap, lane.running).unwrap_or(i64::MAX),
-                        lanes: BinaryHeap::new(),
-                    });
-                    self.groups.len() - 1
+            let group = *groups.entry((tenant, place(lane))).or_insert_with(|| {
+                let cap = buckets::effective_cap(lane.bucket, lane.cap, self.fair);
+                self.groups.push(Group {
+                    place: place(lane),
+                    tenant,
+                    weight: lane.weight.max(1),
+                    running: lane.running.max(0),
+                    cap,
+                    room: buckets::room(cap, lane.running).unwrap_or(i64::MAX),
+                    lanes: BinaryHeap::new(),
                 });
+                self.groups.len() - 1
+            });
             self.groups[group].lanes.push(LaneTurn {
                 lane: index,
                 rank: lane.head_rank,
@@ -301,11 +306,18 @@ impl<'a> Plan<'a> {
             created_ms: created_ms(lane, turn.given),
             position: turn.position,
         };
-        self.heaps[place(group.bucket)].push(turn);
+        self.heaps[group.place].push(turn);
     }
 
-    /// Gives one run to whoever is next; the bucket it came from.
-    fn give_next(&mut self) -> Option<QuotaBucket> {
+    /// Gives nothing more of background.
+    fn leave_background(&mut self) {
+        for heap in &mut self.heaps[BACKGROUND..] {
+            heap.clear();
+        }
+    }
+
+    /// Gives one run to whoever is next; the place it came from.
+    fn give_next(&mut self) -> Option<usize> {
         let mut best = None;
         for place in 0..self.heaps.len() {
             self.freshen(place);
@@ -321,7 +333,7 @@ impl<'a> Plan<'a> {
         let turn = self.heaps[best?.3].pop()?;
         self.give(turn.group);
         self.queue(turn.group);
-        Some(self.groups[turn.group].bucket)
+        Some(self.groups[turn.group].place)
     }
 
     /// A tenant's pass may have grown by what another of its buckets was given; passes only grow, so that looking at

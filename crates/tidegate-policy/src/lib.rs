@@ -18,3 +18,4 @@ pub mod retry;
 pub mod tiers;
 pub mod tool_names;
 pub mod tool_requests;
+pub mod waitgraph;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tidegate_model::{
     Capability, Code, ConversationId, PoolId, RunId, TenantId,
     queue_reason::QueueReason,
-    run::{ParkReason, QuotaBucket},
+    run::{AskKind, ParkReason, QuotaBucket, RunState, WaitMode, WaitOn},
 };
 
 use crate::{
@@ -59,7 +59,7 @@ pub struct LaneFacts {
     pub pools: Eligibility,
     /// The workers of the eligible pools.
     pub workers: Vec<PoolWorkers>,
-    /// Whether some worker of an eligible pool takes background runs; only asked for bucket background.
+    /// Whether some worker of an eligible pool takes background runs; true for lanes that are not background's.
     pub background_served: bool,
     /// How long it may be unroutable before its runs are ended.
     pub unroutable_grace_ms: i64,
@@ -78,12 +78,36 @@ pub struct ParkedFacts {
     pub conversation_id: Option<ConversationId>,
     /// The turn that is not over.
     pub active_run: Option<RunId>,
+    /// What that one does, where it does not run.
+    pub active_state: Option<RunState>,
     /// Attempts used.
     pub attempts: i32,
     /// The most attempts.
     pub max_attempts: i32,
     /// Why the last attempt failed.
     pub last_code: Option<Code>,
+}
+
+/// What a waiting run waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitFacts<'a> {
+    /// The run itself.
+    pub run_id: RunId,
+    /// What it waits on.
+    pub on: WaitOn,
+    /// How many of the children must end.
+    pub mode: Option<WaitMode>,
+    /// The awaited children that have not ended.
+    pub open: &'a [RunId],
+    /// What a person is asked for.
+    pub ask: Option<AskKind>,
+    /// When it wakes by itself.
+    pub until: Option<DateTime<Utc>>,
+}
+
+/// What would wake a waiting run, as an instruction (R3.13, R3.15).
+pub fn waiting(facts: &WaitFacts<'_>) -> String {
+    remedies::waiting(facts)
 }
 
 /// A cause with the facts it was seen with.
@@ -152,6 +176,9 @@ facts! {
         conversation_id: Option<ConversationId>,
         /// The turn that is not over.
         active_run: Option<RunId>,
+        /// What that one does, where it does not run: queued, waiting or in review.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        active_state: Option<RunState>,
     }
     /// No worker takes background runs.
     BackgroundDisabled {
@@ -259,7 +286,7 @@ pub fn lane(facts: &LaneFacts) -> Vec<Cause> {
             pools: facts.pools.refused.clone(),
             unroutable_grace_ms: facts.unroutable_grace_ms,
         }));
-    } else if facts.bucket == QuotaBucket::Background && !facts.background_served {
+    } else if !facts.background_served {
         causes.push(Cause::BackgroundDisabled(BackgroundDisabled {
             pools: facts.pools.eligible.clone(),
         }));
@@ -292,6 +319,7 @@ pub fn parked(facts: &ParkedFacts) -> Option<Cause> {
         ParkReason::ConversationBusy => Some(Cause::ConversationBusy(ConversationBusy {
             conversation_id: facts.conversation_id,
             active_run: facts.active_run,
+            active_state: facts.active_state,
         })),
         ParkReason::Scheduled => Some(Cause::Scheduled(Scheduled {
             run_id: facts.run_id,

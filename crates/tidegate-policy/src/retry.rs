@@ -54,6 +54,8 @@ pub enum Report {
     },
     /// Its holder handed the run back before any effect.
     Released,
+    /// Its holder gave everything back, and the run waits (R3.13).
+    Waiting,
     /// Its lease ran out, or belongs to a lost history.
     LeaseLost,
     /// It was told to stop and the grace is over.
@@ -72,6 +74,8 @@ pub enum Disposition {
     },
     /// It is queued at the head of its tenant at once.
     QueueAtHead,
+    /// It waits until what it waits for is there.
+    Wait,
     /// It backs off.
     BackOff {
         /// For this long, in milliseconds.
@@ -145,6 +149,14 @@ fn of_report(facts: &AttemptFacts, report: Report, jitter: f64) -> Verdict {
             outcome: AttemptOutcome::Released,
             code: None,
             next: Disposition::QueueAtHead,
+            counts: false,
+            lost: false,
+        },
+        // Waiting is no failure: it costs no attempt, however often a run waits.
+        Report::Waiting => Verdict {
+            outcome: AttemptOutcome::Waiting,
+            code: None,
+            next: Disposition::Wait,
             counts: false,
             lost: false,
         },
@@ -334,6 +346,7 @@ mod tests {
             Report::Completed,
             FAILED,
             Report::Released,
+            Report::Waiting,
             Report::LeaseLost,
             Report::FencedOff,
         ] {
@@ -361,7 +374,7 @@ mod tests {
             budget_tokens: Some(100),
             ..facts()
         };
-        for report in [FAILED, Report::LeaseLost, Report::Released] {
+        for report in [FAILED, Report::LeaseLost, Report::Released, Report::Waiting] {
             assert_eq!(
                 after_attempt(&spent, report, 0.5).next,
                 ended(RunState::Failed, Code::BudgetExhausted),
@@ -391,7 +404,13 @@ mod tests {
             retryable: false,
             retry_after_ms: 0,
         };
-        for report in [FAILED, given_up, Report::Released, Report::LeaseLost] {
+        for report in [
+            FAILED,
+            given_up,
+            Report::Released,
+            Report::Waiting,
+            Report::LeaseLost,
+        ] {
             let verdict = after_attempt(&unknown, report, 0.5);
             assert_eq!(verdict.next, Disposition::Review, "{report:?}");
             let known = AttemptFacts {
@@ -414,11 +433,16 @@ mod tests {
         }
     }
 
-    /// R3.11: a graceful hand-back costs no attempt.
+    /// R3.11, R3.13: a graceful hand-back costs no attempt, and neither does waiting.
     #[test]
-    fn a_release_costs_nothing() {
-        let verdict = after_attempt(&facts(), Report::Released, 0.5);
-        assert_eq!(verdict.next, Disposition::QueueAtHead);
-        assert!(!verdict.counts && !verdict.lost);
+    fn a_release_and_a_wait_cost_nothing() {
+        for (report, next) in [
+            (Report::Released, Disposition::QueueAtHead),
+            (Report::Waiting, Disposition::Wait),
+        ] {
+            let verdict = after_attempt(&facts(), report, 0.5);
+            assert_eq!(verdict.next, next);
+            assert!(!verdict.counts && !verdict.lost);
+        }
     }
 }

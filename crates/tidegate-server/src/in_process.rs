@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use tidegate_client::{Error, Result, WorkerApi};
 use tidegate_engine::{
     Engine, Principal,
-    worker::{close, context, effects, events, renew},
+    worker::{children, close, context, effects, events, renew, wait},
 };
 use tidegate_model::{
     RunId,
     api::{
-        AppendEvents, AttemptAnswer, ClaimAnswer, ClaimRequest, CompleteRun, ContextAnswer,
-        ContextRequest, FailRun, IntentAnswer, RecordIntent, RecordOutcome, ReleaseRun,
-        RenewAnswer, RenewRequest,
+        AppendEvents, AttemptAnswer, ChildAccepted, ClaimAnswer, ClaimRequest, CompleteRun,
+        ContextAnswer, ContextRequest, FailRun, IntentAnswer, RecordIntent, RecordOutcome,
+        ReleaseRun, RenewAnswer, RenewRequest, SubmitChild, WaitRun,
     },
     effect::CallId,
 };
@@ -110,6 +110,18 @@ impl WorkerApi for InProcessWorker {
 
     async fn release(&self, run_id: RunId, request: ReleaseRun) -> Result<AttemptAnswer> {
         close::release(&self.engine, &self.principal, run_id, request)
+            .await
+            .map_err(told)
+    }
+
+    async fn submit_child(&self, run_id: RunId, request: SubmitChild) -> Result<ChildAccepted> {
+        children::submit_child(&self.engine, &self.principal, run_id, request)
+            .await
+            .map_err(told)
+    }
+
+    async fn wait(&self, run_id: RunId, request: WaitRun) -> Result<AttemptAnswer> {
+        wait::wait(&self.engine, &self.principal, run_id, request)
             .await
             .map_err(told)
     }

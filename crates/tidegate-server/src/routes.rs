@@ -202,6 +202,8 @@ pub static ROUTES: &[Route] = &[
     chat(Verb::Get, "/v1/runs/{runId}", TENANT),
     chat(Verb::Get, "/v1/runs/{runId}/events", TENANT),
     chat(Verb::Get, "/v1/runs/{runId}/explain", TENANT),
+    chat(Verb::Get, "/v1/runs/{runId}/children", TENANT),
+    chat(Verb::Post, "/v1/runs/{runId}/inputs", TENANT),
     chat(Verb::Post, "/v1/runs/{runId}/cancel", TENANT),
     chat(Verb::Post, "/v1/runs/{runId}/requeue", TENANT),
     chat(Verb::Post, "/v1/runs/{runId}/resolve", TENANT),
@@ -223,6 +225,8 @@ pub static ROUTES: &[Route] = &[
     chat(Verb::Post, "/v1/worker/runs/{runId}/complete", WORKER),
     chat(Verb::Post, "/v1/worker/runs/{runId}/fail", WORKER),
     chat(Verb::Post, "/v1/worker/runs/{runId}/release", WORKER),
+    chat(Verb::Post, "/v1/worker/runs/{runId}/children", WORKER),
+    chat(Verb::Post, "/v1/worker/runs/{runId}/wait", WORKER),
     admin(Verb::Get, "/v1/pools", POOL_READERS),
     admin(
         Verb::Put,

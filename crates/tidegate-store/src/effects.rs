@@ -379,11 +379,16 @@ impl TenantStore {
             ), began AS (
                 SELECT e.seq FROM run_events e, first f
                 WHERE e.tenant = $1 AND e.run_id = $2 AND e.kind = 'run.started' AND e.body ->> 'fence' = f.fence
+            ), kept AS (
+                -- What a turn said before it waited stands in its conversation.
+                SELECT coalesce(max(e.seq), 0) AS seq FROM agent_runs a
+                JOIN run_events e ON e.tenant = a.tenant AND e.run_id = a.run_id AND e.kind = 'run.waiting'
+                WHERE a.tenant = $1 AND a.run_id = $2 AND a.conversation_id IS NOT NULL
             )
             SELECT body AS "body!" FROM (
                 SELECT e.seq, e.body, sum(octet_length(e.body::text)) OVER (ORDER BY e.seq) AS bytes
-                FROM run_events e, began b
-                WHERE e.tenant = $1 AND e.run_id = $2 AND e.seq > b.seq AND e.kind = 'message.completed') m
+                FROM run_events e, began b, kept k
+                WHERE e.tenant = $1 AND e.run_id = $2 AND e.seq > greatest(b.seq, k.seq) AND e.kind = 'message.completed') m
             WHERE bytes <= $3 ORDER BY seq"#,
             self.key(),
             run.as_uuid(),

@@ -204,6 +204,7 @@ async fn planned_asks(
 
 fn view_of(row: &LaneRow, tier: Tier, weight: u32, pass: u64) -> LaneView {
     LaneView {
+        of_background: row.of_background,
         bucket: row.bucket,
         tenant: row.tenant.clone(),
         class: row.class,

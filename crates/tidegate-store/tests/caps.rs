@@ -134,6 +134,7 @@ async fn sweep(store: Store, done: Arc<AtomicBool>) {
                     tokens: 0,
                     result: None,
                     messages: Vec::new(),
+                    wait: None,
                 })
                 .collect();
             let _swept = fleet

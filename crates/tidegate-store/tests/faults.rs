@@ -218,6 +218,7 @@ async fn finish_all(world: &World) {
             tokens: 0,
             result: None,
             messages: Vec::new(),
+            wait: None,
         };
         let closed = fleet
             .close_attempts(vec![report], Closer::Takeover, rig::decide(), DAY_MS)

@@ -1,6 +1,6 @@
 //! Claims, takeovers, cancels and requeues over the same few tenants at once (O-31).
 
-#![expect(clippy::expect_used, reason = "tests fail loudly")]
+#![expect(clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
 
 mod rig;
 
@@ -12,10 +12,23 @@ use std::{
     time::Duration,
 };
 
-use rig::{DAY_MS, World, decide, report_of, tenant};
-use tidegate_model::{ConversationId, RunId, TenantId, run::QuotaBucket};
+use rig::{
+    DAY_MS, World, decide,
+    family::{FAILED, on},
+    held, report_of, tenant,
+};
+use tidegate_model::{
+    ConversationId, RunId, TenantId,
+    run::{QuotaBucket, WaitMode},
+};
 use tidegate_policy::retry::Report;
-use tidegate_store::attempts::close::{CloseReport, Closer};
+use tidegate_store::{
+    attempts::{
+        close::{CloseReport, Closer},
+        open::OpenedLease,
+    },
+    runs::SubmittedChild,
+};
 use tokio::task::JoinSet;
 
 /// How long the mixed load goes on.
@@ -28,6 +41,7 @@ struct Load {
     conversations: Vec<(TenantId, ConversationId)>,
     done: AtomicBool,
     completed: AtomicU64,
+    parents: AtomicU64,
 }
 
 impl Load {
@@ -57,10 +71,20 @@ impl Load {
                     // This one loses what it takes: work for the recovery loops.
                     continue;
                 }
-                let reports: Vec<CloseReport> = leases
-                    .iter()
-                    .map(|lease| report_of(lease, Report::Completed))
-                    .collect();
+                let mut leases = leases;
+                leases.extend(
+                    self.world
+                        .claim(tenant, QuotaBucket::Uncounted, 4, None, 300)
+                        .await,
+                );
+                let mut reports: Vec<CloseReport> = Vec::with_capacity(leases.len());
+                for (place, lease) in leases.iter().enumerate() {
+                    reports.push(match (number + place) % 3 {
+                        0 => self.parked(lease).await,
+                        1 => report_of(lease, FAILED),
+                        _ => report_of(lease, Report::Completed),
+                    });
+                }
                 let fleet = self.world.store.fleet();
                 let closed = fleet
                     .close_attempts(reports, Closer::Holder, decide(), DAY_MS)
@@ -68,6 +92,30 @@ impl Load {
                 self.completed
                     .fetch_add(closed.expect("close").len() as u64, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Starts children under a lease and waits for them.
+    async fn parked(&self, lease: &OpenedLease) -> CloseReport {
+        let mut runs = Vec::new();
+        for key in ["a", "b"] {
+            match self.world.try_child(lease, key).await {
+                SubmittedChild::Repeated(run) => runs.push(run),
+                SubmittedChild::Accepted { .. } | SubmittedChild::Refused(_) => {}
+                // Taken over or cancelled meanwhile.
+                SubmittedChild::LeaseLost | SubmittedChild::ParentStops => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        let known = self.world.store.fleet().awaitable(&held(lease), None).await;
+        runs.extend(known.expect("children"));
+        if runs.is_empty() {
+            return report_of(lease, Report::Completed);
+        }
+        self.parents.fetch_add(1, Ordering::Relaxed);
+        CloseReport {
+            wait: Some(on(WaitMode::Any, &runs)),
+            ..report_of(lease, Report::Waiting)
         }
     }
 
@@ -84,6 +132,7 @@ impl Load {
                     tokens: 0,
                     result: None,
                     messages: Vec::new(),
+                    wait: None,
                 })
                 .collect();
             let taken = fleet
@@ -91,6 +140,26 @@ impl Load {
                 .await;
             taken.expect("takeover");
             fleet.wake_due("main", DAY_MS, 50).await.expect("wake");
+            fleet.stop_orphans("main").await.expect("orphans");
+            let stopped = fleet
+                .leases_past_grace("main", 0, 50)
+                .await
+                .expect("stopped");
+            let reports: Vec<_> = stopped
+                .into_iter()
+                .map(|lease| CloseReport {
+                    lease,
+                    report: Report::FencedOff,
+                    detail: None,
+                    tokens: 0,
+                    result: None,
+                    messages: Vec::new(),
+                    wait: None,
+                })
+                .collect();
+            let grace = Closer::Grace { grace_ms: 0 };
+            let fenced = fleet.close_attempts(reports, grace, decide(), DAY_MS).await;
+            fenced.expect("fence off");
         }
     }
 
@@ -125,7 +194,8 @@ impl Load {
     }
 }
 
-/// O-31: eight claimers, two recovery loops and cancels over four tenants: no deadlock, no lost run, work goes on.
+/// O-31: eight claimers, two recovery loops and cancels over four tenants, with turns that start children and wait for
+/// them: no deadlock, no lost run, work goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn claims_recovery_and_cancels_do_not_deadlock() {
     let names = ["acme", "globex", "acme-2", "globex-2"];
@@ -143,6 +213,7 @@ async fn claims_recovery_and_cancels_do_not_deadlock() {
         conversations,
         done: AtomicBool::new(false),
         completed: AtomicU64::new(0),
+        parents: AtomicU64::new(0),
     });
     let mut tasks = JoinSet::new();
     tasks.spawn(Arc::clone(&load).produce());
@@ -163,6 +234,8 @@ async fn claims_recovery_and_cancels_do_not_deadlock() {
         completed > 50,
         "work goes on beside cancels: {completed} runs were completed"
     );
+    let parents = load.parents.load(Ordering::Relaxed);
+    assert!(parents > 5, "{parents} parents waited");
     // The counters of a session reach the view when it has been idle for a moment.
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -40,6 +40,26 @@ const NEVER: &[(&str, &str)] = &[
          WHERE a.started_at < b.started_at AND b.started_at < a.ended_at",
     ),
     (
+        "an open run that was not told that its parent ended without success",
+        "SELECT count(*) FROM agent_runs a
+         JOIN run_ends p ON p.tenant = a.tenant AND p.run_id = a.parent_run_id AND p.state <> 'succeeded'
+         WHERE NOT EXISTS (SELECT FROM run_ends e WHERE e.run_id = a.run_id)
+           AND NOT EXISTS (SELECT FROM run_leases l WHERE l.run_id = a.run_id AND l.stop_reason IS NOT NULL)",
+    ),
+    (
+        "a run that waits for what is there",
+        "SELECT count(*) FROM run_parked p CROSS JOIN LATERAL (SELECT count(*) AS ended FROM run_ends e
+           WHERE e.tenant = p.tenant AND e.run_id = ANY (p.wait_runs)) e
+         WHERE p.waits_on = 'children'
+           AND CASE p.wait_mode WHEN 'any' THEN e.ended > 0 ELSE e.ended = cardinality(p.wait_runs) END",
+    ),
+    (
+        "a tree that is larger than it may be",
+        "SELECT count(*) FROM (SELECT a.root_run_id FROM agent_runs a LEFT JOIN run_ends e USING (tenant, run_id)
+         WHERE a.parent_run_id IS NOT NULL GROUP BY a.root_run_id
+         HAVING count(*) > 512 OR max(a.depth) > 8 OR count(*) FILTER (WHERE e.run_id IS NULL) > 32) x",
+    ),
+    (
         "a conversation whose active turn has ended",
         "SELECT count(*) FROM conversations c JOIN run_ends e ON e.tenant = c.tenant AND e.run_id = c.active_run",
     ),

@@ -160,6 +160,11 @@ pub fn describe(event: &RunEvent) -> Option<String> {
         }
         EventKind::WorkerNote if body["note"] == "tools.unavailable" => without(body),
         EventKind::WorkerNote => format!("note: {body}"),
+        EventKind::RunWaiting => match body["ask"]["prompt"].as_str() {
+            Some(prompt) => format!("asks: {prompt}"),
+            None => format!("waits on {}", text("on")),
+        },
+        EventKind::RunWoken => format!("goes on: {}", text("by")),
         EventKind::RunReview => review(body),
         EventKind::RunResolved => resolved(body),
         EventKind::RunRequeued => format!("put back by {}", text("by")),

@@ -1,4 +1,4 @@
-//! `examples/worker.py`, a worker over bare HTTP, against a real server.
+//! `examples/worker.py` and `examples/tree.py`, workers over bare HTTP, against a real server.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
 
@@ -16,7 +16,7 @@ use serde_json::json;
 use tidegate_client::Client;
 use tidegate_model::{
     Code, RunId,
-    api::{CreateKey, KeyGrants, RunEvent, RunView, SetEpoch, SubmitRun},
+    api::{AnswerInput, CreateKey, KeyGrants, RunEvent, RunView, SetEpoch, SubmitRun},
     contracts::{CapabilityDescriptor, DescriptorContract},
     event::EventKind,
     principal::{KeyScope, Role},
@@ -63,7 +63,9 @@ impl Rig {
             pool_id: pool.clone(),
             descriptor_epoch: 1,
             runtime_digest: None,
-            capabilities: vec!["demo.words".parse().expect("capability")],
+            capabilities: ["demo.words", "demo.count", "demo.line"]
+                .map(|name| name.parse().expect("capability"))
+                .to_vec(),
         };
         controller
             .publish_descriptor(&descriptor)
@@ -99,17 +101,25 @@ impl Rig {
 
     /// Starts the example under a name.
     fn worker(&self, name: &str) -> Running {
+        self.example("worker.py", name, 2)
+    }
+
+    /// Starts an example under a name, with so many slots.
+    fn example(&self, script: &str, name: &str, slots: u32) -> Running {
         let found = Command::new("python3").arg("--version").output();
         assert!(
             found.is_ok(),
             "python3 is missing; install it: apt-get install python3"
         );
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/worker.py");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../examples")
+            .join(script);
         Proc::new("python3")
             .args([script])
             .env("TIDEGATE_URL", self.world.admin.base_url())
             .env("TIDEGATE_KEY", &self.worker_key)
             .env("WORKER_ID", name)
+            .env("WORKER_SLOTS", slots.to_string())
             .start()
     }
 
@@ -118,9 +128,14 @@ impl Rig {
             .map(|n| n.to_string())
             .collect::<Vec<_>>()
             .join(" ");
+        let input = json!({"text": text, "delayMs": delay_ms});
+        self.submit_to("demo.words", input).await
+    }
+
+    async fn submit_to(&self, capability: &str, input: serde_json::Value) -> RunId {
         let submit = SubmitRun {
-            capability: "demo.words".parse().expect("capability"),
-            input: json!({"text": text, "delayMs": delay_ms}),
+            capability: capability.parse().expect("capability"),
+            input,
             service_class: None,
             priority: None,
             deadline: None,
@@ -260,4 +275,40 @@ async fn it_hands_its_run_back() {
     let _second = rig.worker("py-2");
     let (_, view) = rig.end_of(run_id).await;
     assert_eq!((view.state, view.attempts), (RunState::Succeeded, 1));
+}
+
+/// R3.13, R3.15, O-08: a parent asks, starts children and waits for them, all in one slot of a worker over bare HTTP.
+#[tokio::test]
+async fn a_tree_finishes_in_one_slot() {
+    let rig = Rig::new().await;
+    let worker = rig.example("tree.py", "py-tree", 1);
+    let text = "one\ntwo words\nthree more words\nx\ny\nz";
+    let run_id = rig.submit_to("demo.count", json!({"text": text})).await;
+    let asked = async {
+        loop {
+            let view = rig.acme.run(run_id).await.expect("view");
+            if let Some(ask) = view.waiting_for.and_then(|wait| wait.ask) {
+                return ask;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let ask = tokio::time::timeout(PATIENCE, asked).await.expect("asks");
+    assert_eq!(ask.prompt, "Count 6 lines?", "{}", worker.output());
+    let yes = AnswerInput {
+        confirmed: Some(true),
+        ..AnswerInput::default()
+    };
+    rig.acme.answer_input(run_id, &yes).await.expect("answered");
+    let (events, view) = rig.end_of(run_id).await;
+    assert_eq!(view.state, RunState::Succeeded, "{}", worker.output());
+    assert_eq!(view.result, Some(json!({"words": 9, "lost": {}})));
+    assert_eq!(view.attempts, 1, "waiting costs no attempt");
+    let waits = events
+        .iter()
+        .filter(|event| event.kind == EventKind::RunWaiting);
+    assert_eq!(waits.count(), 2);
+    let tree = rig.acme.run_children(run_id).await.expect("tree").items;
+    assert_eq!(tree.len(), 6);
+    assert!(tree.iter().all(|run| run.state == RunState::Succeeded));
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail loudly")]
 
+mod asks;
 mod effects;
 mod endings;
 #[path = "../../../tidegate-client/tests/fake/mod.rs"]

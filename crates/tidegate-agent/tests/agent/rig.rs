@@ -26,6 +26,19 @@ when = { text_contains = "forever" }
 tools = [{ tool = "read_note", arguments = {} }]
 
 [[rule]]
+name = "paint: answered"
+when = { text_contains = "paint", tool_result = true }
+[rule.reply]
+text = "I paint it {{tool_result}}."
+
+[[rule]]
+name = "paint: ask"
+when = { text_contains = "paint", tool_result = false, tool_offered = "askUser" }
+[rule.reply]
+text = "One question. "
+tools = [{ tool = "askUser", arguments = { question = "Which colour?", choices = ["red", "blue"] } }]
+
+[[rule]]
 name = "notes: look"
 when = { text_contains = "notes", tool_result = false, tool_offered = "read_note" }
 [rule.reply]
@@ -188,6 +201,13 @@ impl Rig {
         match self.server.ended(run_id).await {
             End::Failed(failed) => failed,
             other => panic!("must fail, not {other:?}"),
+        }
+    }
+
+    pub async fn waited(&self, run_id: RunId) -> tidegate_model::api::WaitRun {
+        match self.server.ended(run_id).await {
+            End::Waiting(wait) => wait,
+            other => panic!("must wait, not {other:?}"),
         }
     }
 

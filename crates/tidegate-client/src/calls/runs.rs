@@ -2,7 +2,10 @@
 
 use tidegate_model::{
     RunId,
-    api::{BulkOutcome, Page, ResolveRun, RunExplain, RunFilter, RunView, SubmitRun},
+    api::{
+        AnswerInput, BulkOutcome, Page, ResolveRun, RunExplain, RunFilter, RunTree, RunView,
+        SubmitRun,
+    },
 };
 
 use crate::{Client, Result, request::Call};
@@ -26,6 +29,18 @@ impl Client {
     /// `GET /v1/runs/{id}/explain`: why it is where it is.
     pub async fn explain_run(&self, run_id: RunId) -> Result<RunExplain> {
         self.json(Call::get(format!("/v1/runs/{run_id}/explain")))
+            .await
+    }
+
+    /// `GET /v1/runs/{id}/children`: all descendants of a run.
+    pub async fn run_children(&self, run_id: RunId) -> Result<RunTree> {
+        self.json(Call::get(format!("/v1/runs/{run_id}/children")))
+            .await
+    }
+
+    /// `POST /v1/runs/{id}/inputs`: answers what a waiting run asked. With `ask_no` it may be sent again.
+    pub async fn answer_input(&self, run_id: RunId, body: &AnswerInput) -> Result<RunView> {
+        self.json(Call::post(format!("/v1/runs/{run_id}/inputs")).body(body)?)
             .await
     }
 

@@ -4,8 +4,8 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use tidegate_model::{
-    Code,
-    api::{ContextAnswer, ContextRequest, Lease, LeasedRun},
+    Capability, Code,
+    api::{ChildAccepted, ContextAnswer, ContextRequest, Lease, LeasedRun, RunBudget, SubmitChild},
 };
 use tokio::time::{Instant, sleep};
 
@@ -69,8 +69,58 @@ impl Job {
     /// What earlier attempts left, and the conversation of a turn: the latest `limit` messages up to and including its own input.
     pub async fn context(&self, limit: u32) -> Result<ContextAnswer> {
         let fence = self.lease.fence;
-        let request = ContextRequest { fence, limit };
+        let request = ContextRequest {
+            fence,
+            limit,
+            children: None,
+        };
         self.api.context(self.lease.run.run_id, request).await
+    }
+
+    /// Starts a child of the run. `key` is its name within the run: a later attempt that starts it again finds the same
+    /// one. To wait for children end the attempt with [`Outcome::Waiting`]; their results are in [`Job::context`] then.
+    pub async fn submit_child(&self, child: NewChild) -> Result<ChildAccepted> {
+        let request = SubmitChild {
+            fence: self.lease.fence,
+            key: child.key,
+            capability: child.capability,
+            input: child.input,
+            service_class: None,
+            priority: None,
+            deadline: child.deadline,
+            run_at: None,
+            max_attempts: None,
+            budget: child.budget,
+        };
+        self.api.submit_child(self.lease.run.run_id, request).await
+    }
+}
+
+/// A child to start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewChild {
+    /// Its name within the run.
+    pub key: String,
+    /// What the pool must offer.
+    pub capability: Capability,
+    /// Passed to its worker as it is.
+    pub input: serde_json::Value,
+    /// Must have ended by; the run's own deadline unless given.
+    pub deadline: Option<chrono::DateTime<chrono::Utc>>,
+    /// Bounds over all its attempts; what the run had left unless given.
+    pub budget: Option<RunBudget>,
+}
+
+impl NewChild {
+    /// A child with the run's own terms.
+    pub fn new(key: impl Into<String>, capability: Capability, input: serde_json::Value) -> Self {
+        Self {
+            key: key.into(),
+            capability,
+            input,
+            deadline: None,
+            budget: None,
+        }
     }
 }
 
@@ -182,8 +232,8 @@ impl Shared {
             if may_pass(&error) {
                 tracing::warn!(report = report.name(), tries, %error, "repeating the report");
                 sleep(RetryPolicy::default().backoff(tries, self.dice.unit())).await;
-            } else if matches!(report, Report::Complete(_)) {
-                tracing::warn!(%error, "the server refuses the result");
+            } else if matches!(report, Report::Complete(_) | Report::Wait(_)) {
+                tracing::warn!(report = report.name(), %error, "the server refuses the outcome");
                 let text = format!("the server refused the result: {error}");
                 let failure = Failure::new(Code::WorkerFailed, text);
                 report = Report::new(Outcome::Failed(failure), job.lease.fence, job.usage());
@@ -201,6 +251,7 @@ impl Shared {
             Report::Complete(body) => self.api.complete(run_id, body).await,
             Report::Fail(body) => self.api.fail(run_id, body).await,
             Report::Release(body) => self.api.release(run_id, body).await,
+            Report::Wait(body) => self.api.wait(run_id, body).await,
         }
     }
 }

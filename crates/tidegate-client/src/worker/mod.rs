@@ -22,8 +22,8 @@ mod outcome;
 mod renewal;
 mod run;
 
-pub use attempt::Job;
+pub use attempt::{Job, NewChild};
 pub use events::EventWriter;
 pub use held::{Stop, StopSignal};
-pub use outcome::{Failure, Outcome, UsageMeter};
+pub use outcome::{Failure, Outcome, UsageMeter, WaitFor};
 pub use run::{Handler, WorkerLoop, WorkerSettings};

@@ -5,10 +5,13 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use tidegate_model::{
     Code, Fence,
-    api::{AttemptUsage, CompleteRun, FailRun, NewMessage, ReleaseRun},
+    api::{
+        Ask, AttemptUsage, CompleteRun, FailRun, NewMessage, ReleaseRun, WaitForChildren, WaitRun,
+    },
     limits::BUDGET_MAX,
 };
 
@@ -28,6 +31,24 @@ pub enum Outcome {
     Failed(Failure),
     /// The run goes back to the queue, without any effect of this attempt.
     Released,
+    /// The run waits and holds nothing meanwhile; its next attempt goes on from its context.
+    Waiting {
+        /// What it waits for.
+        wait: WaitFor,
+        /// Messages that the conversation of a turn gets now, in order.
+        messages: Vec<NewMessage>,
+    },
+}
+
+/// What a run waits for; one of the first two at most, and one of the three at least.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WaitFor {
+    /// Ends of children.
+    pub children: Option<WaitForChildren>,
+    /// The answer of a person.
+    pub input: Option<Ask>,
+    /// A time.
+    pub until: Option<DateTime<Utc>>,
 }
 
 /// Why an attempt failed.
@@ -108,6 +129,7 @@ pub(super) enum Report {
     Complete(CompleteRun),
     Fail(FailRun),
     Release(ReleaseRun),
+    Wait(WaitRun),
 }
 
 impl Report {
@@ -131,6 +153,14 @@ impl Report {
                 usage,
             }),
             Outcome::Released => Self::Release(ReleaseRun { fence, usage }),
+            Outcome::Waiting { wait, messages } => Self::Wait(WaitRun {
+                fence,
+                children: wait.children,
+                input: wait.input,
+                until: wait.until,
+                messages,
+                usage,
+            }),
         }
     }
 
@@ -139,6 +169,7 @@ impl Report {
             Self::Complete(_) => "complete",
             Self::Fail(_) => "fail",
             Self::Release(_) => "release",
+            Self::Wait(_) => "wait",
         }
     }
 }

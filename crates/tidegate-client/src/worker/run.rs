@@ -15,7 +15,6 @@ use tidegate_model::{
     api::{ClaimAnswer, ClaimRequest, Lease, PROTOCOL_VERSION},
     lasting::Lasting,
     limits::CLAIM_MAX,
-    run::QuotaBucket,
 };
 use tokio::{
     runtime::Handle,
@@ -44,7 +43,7 @@ pub struct WorkerSettings {
     pub incarnation: i64,
     /// Runs at once.
     pub concurrency: u32,
-    /// Of them of bucket `background`; 0 takes none, `None` sets no bound of its own (R3.6).
+    /// Of them of bucket `background` and of background descent; 0 takes none, `None` sets no bound of its own (R3.6).
     pub background_concurrency: Option<u32>,
     /// How long a claim waits for work.
     pub claim_wait: Duration,
@@ -289,7 +288,7 @@ impl WorkerLoop {
 }
 
 fn is_background(lease: &Lease) -> bool {
-    lease.run.quota_bucket == QuotaBucket::Background
+    lease.run.is_background_work()
 }
 
 /// Whether claiming again cannot help. What was once `reached` is set up rightly: a certificate that is being changed

@@ -43,6 +43,7 @@ pub enum End {
     Completed(CompleteRun),
     Failed(FailRun),
     Released(ReleaseRun),
+    Waiting(WaitRun),
 }
 
 #[derive(Debug)]
@@ -58,6 +59,7 @@ pub struct Run {
     pub used: i64,
     /// The journal, with the results that were kept.
     pub effects: Vec<(EffectView, Value)>,
+    pub inputs: Vec<InputView>,
 }
 
 #[derive(Debug, Default)]
@@ -109,6 +111,8 @@ impl FakeServer {
             deadline: None,
             deadline_in_ms: None,
             budget_left: RunBudget::default(),
+            parent_run_id: None,
+            of_background: false,
         };
         edit(&mut leased);
         let run = Run {
@@ -121,6 +125,7 @@ impl FakeServer {
             messages: Vec::new(),
             used: 0,
             effects: Vec::new(),
+            inputs: Vec::new(),
         };
         let mut state = self.state.lock();
         state.runs.insert(run_id, run);
@@ -132,6 +137,10 @@ impl FakeServer {
 
     pub fn set_messages(&self, run_id: RunId, messages: Vec<MessageView>) {
         self.with(run_id, |run| run.messages = messages);
+    }
+
+    pub fn set_inputs(&self, run_id: RunId, inputs: Vec<InputView>) {
+        self.with(run_id, |run| run.inputs = inputs);
     }
 
     pub fn with<T>(&self, run_id: RunId, read: impl FnOnce(&mut Run) -> T) -> T {
@@ -233,7 +242,7 @@ impl FakeServer {
         let mut background = 0;
         let mut kept = VecDeque::new();
         while let Some(run_id) = state.queue.pop_front() {
-            let is_background = state.runs[&run_id].leased.quota_bucket == QuotaBucket::Background;
+            let is_background = state.runs[&run_id].leased.is_background_work();
             if leases.len() == max as usize || (is_background && background == max_background) {
                 kept.push_back(run_id);
                 continue;
@@ -295,6 +304,7 @@ impl FakeServer {
             End::Completed(_) => RunState::Succeeded,
             End::Failed(_) => RunState::Failed,
             End::Released(_) => RunState::Queued,
+            End::Waiting(_) => RunState::Waiting,
         };
         self.fenced(run_id, fence, |run| {
             run.lease = None;
@@ -404,6 +414,8 @@ impl WorkerApi for FakeServer {
                 } else {
                     earlier(&run.events)
                 },
+                inputs: run.inputs.clone(),
+                children: Vec::new(),
             })
         })
     }
@@ -476,6 +488,21 @@ impl WorkerApi for FakeServer {
 
     async fn release(&self, run_id: RunId, request: ReleaseRun) -> Result<AttemptAnswer> {
         self.end("release", run_id, request.fence, End::Released(request))
+            .await
+    }
+
+    async fn submit_child(&self, run_id: RunId, request: SubmitChild) -> Result<ChildAccepted> {
+        self.meet("submit_child").await?;
+        self.fenced(run_id, request.fence, |_| {
+            Ok(ChildAccepted {
+                run_id: RunId::new(),
+                repeated: false,
+            })
+        })
+    }
+
+    async fn wait(&self, run_id: RunId, request: WaitRun) -> Result<AttemptAnswer> {
+        self.end("wait", run_id, request.fence, End::Waiting(request))
             .await
     }
 }

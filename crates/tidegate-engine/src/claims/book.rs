@@ -4,7 +4,7 @@
 //! between two readings the book follows what this instance does itself and what others hint at.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     ops::Bound,
 };
 
@@ -81,6 +81,8 @@ pub(crate) struct Book {
     groups: BTreeMap<(i16, TenantId), Group>,
     passes: Passes,
     costs: HashMap<Capability, MovingMean>,
+    /// Requirement classes of descendants of background roots (R3.6), as far as they were read; never another kind's.
+    background: HashSet<i32>,
 }
 
 #[derive(Debug)]
@@ -129,6 +131,9 @@ impl Book {
                     running: 0,
                     lanes: BTreeMap::new(),
                 });
+            if row.of_background {
+                self.background.insert(row.class);
+            }
             group.running = row.running;
             group.lanes.insert(row.class, Lane::of(row));
         }
@@ -236,12 +241,19 @@ impl Book {
             .estimate()
     }
 
+    /// Whether a claim may take from a lane.
+    fn reaches(&self, want: Want<'_>, class: i32, lane: &Lane) -> bool {
+        lane.awake()
+            && want.capabilities.contains(&lane.capability)
+            && (want.background > 0 || !self.background.contains(&class))
+    }
+
     /// What to ask of which lanes, in order.
     pub(crate) fn plan(&self, want: Want<'_>, share: impl Fn(&TenantId) -> Share) -> Vec<LaneAsk> {
         let mut members: Vec<(&TenantId, &Group)> = Vec::new();
         let mut heads: Vec<GroupHead> = Vec::new();
         for ((_, tenant), group) in &self.groups {
-            let Some(lane) = group.first(want.capabilities) else {
+            let Some(lane) = group.first(|class, lane| self.reaches(want, class, lane)) else {
                 continue;
             };
             let share = share(tenant);
@@ -262,9 +274,10 @@ impl Book {
             let (tenant, group) = members[index];
             let share = share(tenant);
             for (class, lane) in &group.lanes {
-                if lane.awake() && want.capabilities.contains(&lane.capability) {
+                if self.reaches(want, *class, lane) {
                     views.push(LaneView {
                         bucket: group.bucket,
+                        of_background: self.background.contains(class),
                         tenant: tenant.clone(),
                         class: *class,
                         weight: share.weight,
@@ -339,11 +352,11 @@ impl Book {
 }
 
 impl Group {
-    /// The lane whose head comes first, of those that the capabilities reach.
-    fn first(&self, capabilities: &[Capability]) -> Option<&Lane> {
+    /// The lane whose head comes first, of those that a claim reaches.
+    fn first(&self, reaches: impl Fn(i32, &Lane) -> bool) -> Option<&Lane> {
         self.lanes
             .iter()
-            .filter(|(_, lane)| lane.awake() && capabilities.contains(&lane.capability))
+            .filter(|(class, lane)| reaches(**class, lane))
             .min_by_key(|(class, lane)| (lane.head, **class))
             .map(|(_, lane)| lane)
     }

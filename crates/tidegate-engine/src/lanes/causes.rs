@@ -60,7 +60,8 @@ impl PoolsSeen {
             .iter()
             .filter_map(|pool| self.capacities.get(pool))
             .collect();
-        let background_served = state.lane.bucket != QuotaBucket::Background
+        let background = state.of_background || state.lane.bucket == QuotaBucket::Background;
+        let background_served = !background
             || workers
                 .iter()
                 .any(|pool| pool.background_slots.is_none_or(|slots| slots > 0));

@@ -21,7 +21,7 @@ pub struct Swept {
     pub taken_over: usize,
     /// Leases that were fenced off after their grace.
     pub fenced_off: usize,
-    /// Leases that were told to stop by deadline or budget.
+    /// Leases that were told to stop by deadline, budget or the end of the parent.
     pub stopped: u64,
     /// Parked runs that came into the queue.
     pub woken: u64,
@@ -57,7 +57,7 @@ pub async fn sweep(engine: &Engine) -> Result<Swept, Error> {
     let scope = &engine.settings().execution_scope;
     let grace_ms = i64::from(engine.settings().grace_ms);
     let mut swept = Swept {
-        stopped: fleet.stop_overdue(scope).await?,
+        stopped: fleet.stop_overdue(scope).await? + fleet.stop_orphans(scope).await?,
         ..Swept::default()
     };
 
@@ -76,7 +76,10 @@ pub async fn sweep(engine: &Engine) -> Result<Swept, Error> {
 
     swept.woken = fleet
         .wake_due(scope, engine.queue_max_age_ms(), BATCH)
-        .await?;
+        .await?
+        + fleet
+            .wake_waits_due(scope, engine.queue_max_age_ms(), BATCH)
+            .await?;
     let late = fleet.expired_in_queue(BATCH).await?;
     let late = fleet.end_queued(late, engine.queue_max_age_ms()).await?;
     swept.expired = late.len();
@@ -104,6 +107,7 @@ async fn close(
             tokens: 0,
             result: None,
             messages: Vec::new(),
+            wait: None,
         })
         .collect();
     Ok(close_all(engine, reports, closer).await?.len())

@@ -86,7 +86,7 @@ pub(crate) async fn accept(
         run_id: RunId::new(),
         scope: settings.execution_scope.clone(),
         kind: wanted.kind,
-        class: class_of(engine, principal, &wanted.capability).await?,
+        class: class_of(engine, tenant, &wanted.capability, false).await?,
         capability: wanted.capability,
         service_class: granted.service_class,
         priority: granted.priority,
@@ -190,6 +190,9 @@ fn queued_view(tenant: &TenantId, run: &NewRun) -> RunView {
         spent_ms: 0,
         queue_reason: None,
         review: None,
+        waiting_for: None,
+        parent_run_id: None,
+        root_run_id: None,
         cancel_requested: false,
         repeated: false,
     }
@@ -224,13 +227,13 @@ fn answer(mut view: RunView, submitted: Submitted) -> Result<Accepted, Error> {
     }
 }
 
-/// The requirement class of a capability for the caller's tenant.
-async fn class_of(
+/// The requirement class of a capability for a tenant; descendants of background roots have their own.
+pub(crate) async fn class_of(
     engine: &Engine,
-    principal: &Principal,
+    tenant: &TenantId,
     capability: &Capability,
+    of_background: bool,
 ) -> Result<i32, Error> {
-    let tenant = principal.require_tenant()?;
     let requirements = TaskRequirements {
         contract: RequirementsContract::V1,
         tenant: tenant.clone(),
@@ -239,14 +242,14 @@ async fn class_of(
     let digest = canonical_digest(&requirements).map_err(|_| Error::Internal {
         what: "requirement digest",
     })?;
-    let key = (tenant.clone(), digest);
+    let key = (tenant.clone(), digest, of_background);
     if let Some(class) = engine.classes().get(&key).await {
         return Ok(class);
     }
     let class = engine
         .store()
         .tenant(tenant)
-        .requirement_class(&requirements, &digest)
+        .requirement_class(&requirements, &digest, of_background)
         .await?;
     engine.classes().insert(key, class).await;
     Ok(class)
@@ -298,7 +301,7 @@ struct Granted {
     service_class: ServiceClass,
 }
 
-fn check_bounds(wanted: &Wanted) -> Result<(), Error> {
+pub(crate) fn check_bounds(wanted: &Wanted) -> Result<(), Error> {
     if let Some(attempts) = wanted.max_attempts
         && !(1..=limits::ATTEMPTS_MAX).contains(&attempts)
     {

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use tidegate_model::{
     RunId,
-    api::{QueueReasonView, ReviewView, RunBudget, RunView},
-    run::ParkReason,
+    api::{QueueReasonView, ReviewView, RunBudget, RunView, WaitView},
+    run::{ParkReason, RunState},
 };
-use tidegate_policy::reasons::{self, Cause, ParkedFacts, review_remedy};
+use tidegate_policy::reasons::{self, Cause, ParkedFacts, WaitFacts, review_remedy};
 use tidegate_store::{
     TenantStore,
     read::{
@@ -117,6 +117,7 @@ fn parked_reasons(row: &RunRow, parked: &Parked) -> Vec<QueueReasonView> {
         run_id: row.run_id,
         conversation_id: row.conversation_id,
         active_run: parked.active_run,
+        active_state: active_state(parked),
         attempts: row.attempts,
         max_attempts: row.max_attempts,
         last_code: parked.last_code,
@@ -125,6 +126,45 @@ fn parked_reasons(row: &RunRow, parked: &Parked) -> Vec<QueueReasonView> {
         .map(|cause| reason(&cause, parked.parked_at))
         .into_iter()
         .collect()
+}
+
+/// What the turn in front does; nothing where it is not known to be parked.
+fn active_state(parked: &Parked) -> Option<RunState> {
+    parked.active_run?;
+    match parked.active_parked {
+        Some(ParkReason::Waiting) => Some(RunState::Waiting),
+        Some(ParkReason::Review) => Some(RunState::Review),
+        Some(ParkReason::ConversationBusy | ParkReason::Scheduled | ParkReason::RetryBackoff) => {
+            Some(RunState::Queued)
+        }
+        None => None,
+    }
+}
+
+fn waiting_for(row: &RunRow) -> Option<WaitView> {
+    let RunPlace::Parked(parked) = &row.place else {
+        return None;
+    };
+    let wait = parked.wait.as_ref()?;
+    let ask_no = wait.ask.is_some().then_some(wait.ask_no);
+    let remedy = reasons::waiting(&WaitFacts {
+        run_id: row.run_id,
+        on: wait.on,
+        mode: wait.mode,
+        open: &wait.open,
+        ask: wait.ask.as_ref().map(|ask| ask.kind),
+        until: parked.due,
+    });
+    Some(WaitView {
+        on: wait.on,
+        since: parked.parked_at,
+        mode: wait.mode,
+        runs: wait.open.clone(),
+        ask: wait.ask.clone(),
+        ask_no,
+        until: parked.due,
+        remedy,
+    })
 }
 
 fn observed_reasons(row: &RunRow, queued: &Queued, open: &[OpenWait]) -> Vec<QueueReasonView> {
@@ -207,6 +247,9 @@ pub(crate) fn view(seen: &Seen) -> RunView {
         spent_ms: row.spent_ms,
         queue_reason: seen.reasons.first().cloned(),
         review: seen.review.clone(),
+        waiting_for: waiting_for(row),
+        parent_run_id: row.parent_run_id,
+        root_run_id: row.parent_run_id.map(|_| row.root_run_id),
         cancel_requested: matches!(&row.place, RunPlace::Running(running) if running.cancel_requested),
         repeated: false,
     }

@@ -157,6 +157,8 @@ settings! {
     agent_system_prompt: String = DEFAULT_PROMPT.to_owned(), "TIDEGATE_AGENT_SYSTEM_PROMPT", "agentSystemPrompt", Instance, plain, Rule::Length(100_000);
     /// Model calls that one run of the built-in executor may make.
     agent_max_steps: u32 = 16, "TIDEGATE_AGENT_MAX_STEPS", "agentMaxSteps", Instance, plain, Rule::Range(1, 1_000);
+    /// Whether the built-in executor's models may ask the person of a conversation (tool askUser) and wait for the answer.
+    agent_ask_user: bool = true, "TIDEGATE_AGENT_ASK_USER", "agentAskUser", Instance, plain, Rule::None;
     /// Tool servers (MCP child processes) at once.
     mcp_max_processes: u32 = 16, "TIDEGATE_MCP_MAX_PROCESSES", "mcpMaxProcesses", Instance, plain, Rule::Range(0, 1_000);
     /// Networks that tools over HTTP may be called in besides public addresses.

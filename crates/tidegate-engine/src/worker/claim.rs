@@ -181,6 +181,9 @@ async fn hand_out(engine: &Engine, holder: &Holder, opened: Vec<OpenedLease>) ->
                 pool: holder.pool.clone(),
             })
             .await;
+        if lease.in_tree {
+            engine.in_trees().insert(lease.run_id, ()).await;
+        }
         leases.push(to_lease(lease, holder.lease_ms));
     }
     leases
@@ -205,6 +208,8 @@ fn to_lease(opened: OpenedLease, lease_ms: i64) -> Lease {
             created_at: opened.created_at,
             deadline: opened.deadline,
             deadline_in_ms: opened.deadline_in_ms,
+            parent_run_id: opened.parent_run_id,
+            of_background: opened.of_background,
             budget_left: RunBudget {
                 tokens: opened
                     .budget_tokens

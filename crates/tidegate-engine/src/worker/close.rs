@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::Value;
 use tidegate_model::{
     Code, Fence, RunId, TenantId,
-    api::{AttemptAnswer, CompleteRun, FailRun, LeaseRef, MessageRole, ReleaseRun},
+    api::{AttemptAnswer, CompleteRun, FailRun, LeaseRef, MessageRole, NewMessage, ReleaseRun},
     limits,
     run::QuotaBucket,
 };
@@ -13,7 +13,10 @@ use tidegate_policy::{
     estimates,
     retry::{Disposition, Report, after_attempt},
 };
-use tidegate_store::attempts::close::{CloseReport, Closed, Closer, Decide};
+use tidegate_store::attempts::{
+    close::{CloseReport, Closed, Closer, Decide},
+    waits::Wait,
+};
 
 use super::held::lease_lost;
 use crate::{
@@ -50,14 +53,30 @@ pub async fn complete(
             ),
         ));
     }
-    if request.messages.len() > MESSAGES_MAX {
+    let ending = Ending {
+        lease: LeaseRef {
+            run_id,
+            fence: request.fence,
+        },
+        tokens: request.usage.tokens,
+        detail: None,
+        result: Some(request.result),
+        messages: attempt_messages(request.messages)?,
+        wait: None,
+    };
+    ending.close(engine, principal, Report::Completed).await
+}
+
+/// Messages that an attempt adds to its conversation, checked.
+pub(super) fn attempt_messages(given: Vec<NewMessage>) -> Result<Vec<(MessageRole, Value)>, Error> {
+    if given.len() > MESSAGES_MAX {
         return Err(Error::invalid(
             "messages",
             format!("at most {MESSAGES_MAX}"),
         ));
     }
-    let mut messages = Vec::with_capacity(request.messages.len());
-    for (index, message) in request.messages.into_iter().enumerate() {
+    let mut messages = Vec::with_capacity(given.len());
+    for (index, message) in given.into_iter().enumerate() {
         if !matches!(message.role, MessageRole::Assistant | MessageRole::Tool) {
             return Err(Error::invalid(
                 format!("messages[{index}].role"),
@@ -67,15 +86,7 @@ pub async fn complete(
         refuse_nul(&format!("messages[{index}].content"), &message.content)?;
         messages.push((message.role, message.content));
     }
-    let lease = Ending {
-        run_id,
-        fence: request.fence,
-        tokens: request.usage.tokens,
-        detail: None,
-        result: Some(request.result),
-        messages,
-    };
-    lease.close(engine, principal, Report::Completed).await
+    Ok(messages)
 }
 
 /// Fails the attempt; the run's stored policy says what follows.
@@ -105,15 +116,18 @@ pub async fn fail(
         retryable: request.retryable,
         retry_after_ms: i64::try_from(retry_after_ms).unwrap_or(0),
     };
-    let lease = Ending {
-        run_id,
-        fence: request.fence,
+    let ending = Ending {
+        lease: LeaseRef {
+            run_id,
+            fence: request.fence,
+        },
         tokens: request.usage.tokens,
         detail: request.detail,
         result: None,
         messages: Vec::new(),
+        wait: None,
     };
-    lease.close(engine, principal, report).await
+    ending.close(engine, principal, report).await
 }
 
 /// Hands the run back before its first effect.
@@ -123,29 +137,32 @@ pub async fn release(
     run_id: RunId,
     request: ReleaseRun,
 ) -> Result<AttemptAnswer, Error> {
-    let lease = Ending {
-        run_id,
-        fence: request.fence,
+    let ending = Ending {
+        lease: LeaseRef {
+            run_id,
+            fence: request.fence,
+        },
         tokens: request.usage.tokens,
         detail: None,
         result: None,
         messages: Vec::new(),
+        wait: None,
     };
-    lease.close(engine, principal, Report::Released).await
+    ending.close(engine, principal, Report::Released).await
 }
 
 /// What a holder says at the end of its attempt.
-struct Ending {
-    run_id: RunId,
-    fence: Fence,
-    tokens: i64,
-    detail: Option<String>,
-    result: Option<Value>,
-    messages: Vec<(MessageRole, Value)>,
+pub(super) struct Ending {
+    pub(super) lease: LeaseRef,
+    pub(super) tokens: i64,
+    pub(super) detail: Option<String>,
+    pub(super) result: Option<Value>,
+    pub(super) messages: Vec<(MessageRole, Value)>,
+    pub(super) wait: Option<Wait>,
 }
 
 impl Ending {
-    async fn close(
+    pub(super) async fn close(
         self,
         engine: &Engine,
         principal: &Principal,
@@ -154,15 +171,7 @@ impl Ending {
         if !(0..=TOKENS_MAX).contains(&self.tokens) {
             return Err(Error::invalid("usage.tokens", format!("0 to {TOKENS_MAX}")));
         }
-        let lease = engine
-            .held_one(
-                principal,
-                LeaseRef {
-                    run_id: self.run_id,
-                    fence: self.fence,
-                },
-            )
-            .await?;
+        let lease = engine.held_one(principal, self.lease).await?;
         let report = CloseReport {
             lease,
             report,
@@ -170,16 +179,27 @@ impl Ending {
             tokens: self.tokens,
             result: self.result,
             messages: self.messages,
+            wait: self.wait,
         };
-        let closed = engine
-            .endings()
-            .call(engine, Engine::endings, end_all, report)
-            .await?
-            .ok_or_else(lease_lost)?;
+        let run_id = self.lease.run_id;
+        // A run of a tree is closed in a transaction of its own: what goes wrong there is no matter of a shared batch.
+        let alone = report.wait.is_some() || engine.in_trees().get(&run_id).await.is_some();
+        let closed = if alone {
+            close_all(engine, vec![report], Closer::Holder).await?.pop()
+        } else {
+            engine
+                .endings()
+                .call(engine, Engine::endings, end_all, report)
+                .await?
+        };
+        let closed = closed.ok_or_else(lease_lost)?;
+        if alone {
+            engine.in_trees().invalidate(&run_id).await;
+        }
         Ok(AttemptAnswer {
             state: closed.state(),
             retry_in_ms: match closed.verdict.next {
-                Disposition::End { .. } | Disposition::Review => None,
+                Disposition::End { .. } | Disposition::Wait | Disposition::Review => None,
                 Disposition::QueueAtHead => Some(0),
                 Disposition::BackOff { delay_ms } => Some(delay_ms),
             },
@@ -253,6 +273,10 @@ pub(crate) async fn close_all(
         .collect();
     let queued: Vec<LaneHint> = outcomes.iter().flat_map(queued_by).collect();
     engine.work_moved(&queued, &freed);
+    if outcomes.iter().any(|run| run.in_tree) {
+        // A parent may have been woken, which stands at the head of a lane.
+        engine.work_changed();
+    }
     Ok(outcomes)
 }
 
@@ -272,7 +296,7 @@ fn settle(engine: &Engine, outcomes: &[Closed]) {
 fn queued_by(run: &Closed) -> Vec<LaneHint> {
     let created_ms = crate::clock::now().timestamp_millis();
     let mut hints = Vec::new();
-    if matches!(run.verdict.next, Disposition::QueueAtHead) {
+    if run.woken || matches!(run.verdict.next, Disposition::QueueAtHead) {
         hints.push(LaneHint {
             lane: run.lane.clone(),
             capability: run.capability.clone(),

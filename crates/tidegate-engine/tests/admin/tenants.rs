@@ -333,6 +333,8 @@ async fn fill(world: &World, tenant: &str) {
              fence_number, outcome, source, result, note, recorded_at)
          VALUES ($1, $4, 'c1', $2, sha256('x'), false, 1, 1, 1, 'done', 'person', to_jsonb($2::text), $2, now())",
         "INSERT INTO run_passes (scope, tenant, pass) VALUES ('main', $1, 1)",
+        "INSERT INTO run_inputs (tenant, run_id, ask_no, ask, answer)
+         VALUES ($1, $4, 1, to_jsonb($2::text), to_jsonb($2::text))",
         "INSERT INTO lane_waits (scope, bucket, tenant, class, code, facts)
          VALUES ('main', 0, $1, 1, 'WAITING_FOR_WORKER', to_jsonb($2::text))",
         "INSERT INTO api_keys (key_id, hash, role, tenant, name)

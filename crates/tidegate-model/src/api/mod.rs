@@ -11,6 +11,7 @@ pub mod problem;
 pub mod runs;
 pub mod tenants;
 pub mod tools;
+pub mod tree;
 pub mod worker;
 
 pub use catalog::*;
@@ -23,6 +24,7 @@ pub use problem::*;
 pub use runs::*;
 pub use tenants::*;
 pub use tools::*;
+pub use tree::*;
 pub use worker::*;
 
 use serde::{Deserialize, Serialize};

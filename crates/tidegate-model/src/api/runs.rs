@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Capability, Code, ConversationId, Fence, PoolId, RunId, TenantId,
-    api::{EffectView, ReviewView},
+    api::{EffectView, ReviewView, WaitView},
     event::EventKind,
     queue_reason::QueueReason,
     run::{AttemptOutcome, PrioritySource, QuotaBucket, RunKind, RunState, ServiceClass},
@@ -122,6 +122,15 @@ pub struct RunView {
     /// What a person has to decide; present while in review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewView>,
+    /// What it waits for; present while waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<WaitView>,
+    /// Its parent, if it is a child.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<RunId>,
+    /// The root of its tree, if it is a child.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_run_id: Option<RunId>,
     /// Whether a cancel has been asked for and the attempt has not ended yet.
     #[serde(default)]
     pub cancel_requested: bool,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Capability, Code, ConversationId, Fence, RunId, TenantId, WorkerId,
-    api::{EffectView, MessageView, RunBudget},
+    api::{ChildView, EffectView, InputView, MessageView, RunBudget},
     event::EventKind,
     run::{QuotaBucket, RunKind, ServiceClass},
 };
@@ -27,7 +27,7 @@ pub struct ClaimRequest {
     pub protocol_version: i32,
     /// At most this many leases, 1 to 100.
     pub max: u32,
-    /// Of them at most this many of bucket `background` (0 = none; all unless given).
+    /// Of them at most this many of bucket `background` and descendants of such runs (0 = none; all unless given).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_background: Option<u32>,
     /// Wait this long for work, at most 30,000 ms.
@@ -95,6 +95,20 @@ pub struct LeasedRun {
     pub deadline_in_ms: Option<i64>,
     /// What is left of the budget; absent where unbounded.
     pub budget_left: RunBudget,
+    /// Its parent, if it is a child.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<RunId>,
+    /// Whether a background run is the root of its tree: it then counts against what a worker takes of background
+    /// (`maxBackground`), but not against its tenant's cap (R3.6).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_background: bool,
+}
+
+impl LeasedRun {
+    /// Whether it counts against what a worker takes of background (R3.6).
+    pub fn is_background_work(&self) -> bool {
+        self.of_background || self.quota_bucket == QuotaBucket::Background
+    }
 }
 
 /// A lease as its holder names it.
@@ -264,8 +278,9 @@ pub struct ReleaseRun {
     pub usage: AttemptUsage,
 }
 
-/// `POST /v1/worker/runs/{id}/context`: the conversation of a turn, up to and including its own input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// `POST /v1/worker/runs/{id}/context`: the conversation of a turn, up to and including its own input; the run's children;
+/// what people have answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContextRequest {
@@ -273,6 +288,9 @@ pub struct ContextRequest {
     pub fence: Fence,
     /// At most this many of the latest messages, 1 to 200.
     pub limit: u32,
+    /// Only these children; all unless given. The result of the first one is always there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub children: Option<Vec<RunId>>,
 }
 
 /// What an executor goes on from.
@@ -289,6 +307,12 @@ pub struct ContextAnswer {
     /// The messages that earlier attempts wrote as events, since the first attempt that had an effect, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<NewMessage>,
+    /// The run's children with their states, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<ChildView>,
+    /// What people were asked by this run and have answered, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<InputView>,
 }
 
 /// How a write of an attempt ended.

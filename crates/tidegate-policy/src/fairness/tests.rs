@@ -7,6 +7,7 @@ use crate::estimates::FIRST_COST;
 fn lane(bucket: QuotaBucket, tenant: &str, class: i32) -> LaneView {
     LaneView {
         bucket,
+        of_background: false,
         tenant: tenant.parse().unwrap(),
         class,
         weight: 1,
@@ -137,6 +138,34 @@ fn background_stays_within_its_own_share() {
     );
 }
 
+/// R3.6: descendants of background roots share what the instance allows for background; other children do not.
+#[test]
+fn descendants_of_background_roots_count_as_background() {
+    let descendants = LaneView {
+        of_background: true,
+        ..lane(Uncounted, "acme", 1)
+    };
+    let lanes = [
+        descendants,
+        lane(Background, "globex", 2),
+        lane(Uncounted, "acme", 3),
+    ];
+    assert_eq!(
+        takes(&lanes, &plan(&lanes, 4, 0, true)),
+        [("acme".to_owned(), 3, 4)]
+    );
+    let asks = plan(&lanes, 6, 2, true);
+    let background: u32 = asks
+        .iter()
+        .filter(|ask| ask.lane < 2)
+        .map(|ask| ask.take)
+        .sum();
+    assert_eq!(
+        (background, asks.iter().map(|ask| ask.take).sum::<u32>()),
+        (2, 6)
+    );
+}
+
 /// R3.3: fairness off is first come, first served, without a cap.
 #[test]
 fn without_fairness_the_oldest_goes_first() {
@@ -180,15 +209,16 @@ fn a_pass_grows_by_cost_over_weight_and_never_wraps() {
 fn lanes() -> impl Strategy<Value = Vec<LaneView>> {
     let tenant = (0_u8..6, 1_u32..5, 0_u64..3);
     let tenants = prop::collection::vec(tenant, 6);
-    let running = prop::collection::vec(0_i64..5, 18);
-    let row = (0_usize..3, 0_usize..6, 0_i64..20, 0_i16..2, -2_i16..3);
+    let running = prop::collection::vec(0_i64..5, 24);
+    let row = (0_usize..4, 0_usize..6, 0_i64..20, 0_i16..2, -2_i16..3);
     (tenants, running, prop::collection::vec(row, 0..24)).prop_map(|(tenants, running, rows)| {
         rows.into_iter()
             .enumerate()
             .map(|(index, (place, tenant, queued, rank, urgency))| {
-                let bucket = [Foreground, Uncounted, Background][place];
+                let bucket = [Foreground, Uncounted, Background, Uncounted][place];
                 let class = i32::try_from(index).unwrap();
                 LaneView {
+                    of_background: place == 3,
                     weight: tenants[tenant].1,
                     pass: tenants[tenant].2 * 1_000_000,
                     running: running[place * 6 + tenant],
@@ -216,7 +246,7 @@ proptest! {
             prop_assert!(ask.take > 0 && i64::from(ask.take) <= lane.queued_hint);
             prop_assert_eq!(ask.cap, buckets::effective_cap(lane.bucket, lane.cap, fair));
             total += ask.take;
-            if lane.bucket == Background {
+            if place(lane) >= BACKGROUND {
                 total_background += ask.take;
             }
             let group = by_group.entry((lane.bucket, lane.tenant.clone())).or_default();
@@ -233,7 +263,7 @@ proptest! {
             for (index, lane) in lanes.iter().enumerate() {
                 let taken = asks.iter().find(|ask| ask.lane == index).map_or(0, |ask| ask.take);
                 let capped = buckets::effective_cap(lane.bucket, lane.cap, fair).is_some();
-                let background_spent = lane.bucket == Background && total_background == background;
+                let background_spent = place(lane) >= BACKGROUND && total_background == background;
                 if !capped && !background_spent {
                     prop_assert_eq!(i64::from(taken), lane.queued_hint, "idle lane {}", index);
                 }
@@ -338,10 +368,10 @@ fn plain(lanes: &[LaneView], want: u32, want_background: u32) -> Vec<Ask> {
             .sum()
     };
     for _ in 0..want {
-        let spent = sum(&given, &|lane| lane.bucket == Background);
+        let spent = sum(&given, &|lane| place(lane) >= BACKGROUND);
         let mut heads: Vec<(usize, i64, u64)> = Vec::new();
         for (index, lane) in lanes.iter().enumerate() {
-            let group = |l: &LaneView| l.bucket == lane.bucket && l.tenant == lane.tenant;
+            let group = |l: &LaneView| place(l) == place(lane) && l.tenant == lane.tenant;
             let cap = buckets::effective_cap(lane.bucket, lane.cap, true);
             let running = lane.running + sum(&given, &group);
             let rank_of = |i: usize| {
@@ -356,7 +386,7 @@ fn plain(lanes: &[LaneView], want: u32, want_background: u32) -> Vec<Ask> {
             let first_of_tenant = rivals.min_by_key(|i| rank_of(*i)) == Some(index);
             let free = cap.is_none_or(|cap| running < cap);
             let left = i64::from(given[index]) < lane.queued_hint;
-            let allowed = lane.bucket != Background || spent < i64::from(want_background);
+            let allowed = place(lane) < BACKGROUND || spent < i64::from(want_background);
             if first_of_tenant && free && left && allowed {
                 let charges = sum(&given, &|l| l.tenant == lane.tenant);
                 let pass =
@@ -364,12 +394,11 @@ fn plain(lanes: &[LaneView], want: u32, want_background: u32) -> Vec<Ask> {
                 heads.push((index, running, pass));
             }
         }
-        let next = [Foreground, Uncounted, Background]
-            .into_iter()
-            .filter_map(|bucket| {
+        let next = (0..BACKGROUND + 2)
+            .filter_map(|at| {
                 heads
                     .iter()
-                    .filter(|head| lanes[head.0].bucket == bucket)
+                    .filter(|head| place(&lanes[head.0]) == at)
                     .min_by(|a, b| {
                         let (one, two) = (&lanes[a.0], &lanes[b.0]);
                         (a.1 * i64::from(two.weight))

@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-use super::{Cause, ConversationBusy, NoEligiblePool, TenantCap, WaitingForWorker};
+use tidegate_model::run::{AskKind, RunState, WaitMode, WaitOn};
+
+use super::{Cause, ConversationBusy, NoEligiblePool, TenantCap, WaitFacts, WaitingForWorker};
 
 pub(super) fn remedy(cause: &Cause) -> String {
     match cause {
@@ -69,15 +71,54 @@ fn no_eligible_pool(facts: &NoEligiblePool) -> String {
 }
 
 fn conversation_busy(facts: &ConversationBusy) -> String {
-    facts.active_run.map_or_else(
-        || "starts by itself when the earlier turn of its conversation has ended".to_owned(),
-        |run| {
-            format!(
-                "starts by itself when the earlier turn {run} has ended; to end that one: `tidegate run cancel {run}` \
-                 (POST /v1/runs/{run}/cancel)"
-            )
-        },
+    let Some(run) = facts.active_run else {
+        return "starts by itself when the earlier turn of its conversation has ended".to_owned();
+    };
+    let first = match facts.active_state {
+        Some(RunState::Waiting) => {
+            format!(" (it waits: `tidegate run get {run}` says for what, GET /v1/runs/{run})")
+        }
+        Some(RunState::Review) => {
+            format!(" (it is in review: `tidegate run get {run}` says why, GET /v1/runs/{run})")
+        }
+        _ => String::new(),
+    };
+    format!(
+        "starts by itself when the earlier turn {run} has ended{first}; to end that one: `tidegate run cancel {run}` \
+         (POST /v1/runs/{run}/cancel)"
     )
+}
+
+pub(super) fn waiting(facts: &WaitFacts<'_>) -> String {
+    let run = facts.run_id;
+    let goes_on = match facts.on {
+        WaitOn::Time => format!("goes on by itself {}", at(facts.until)),
+        WaitOn::Input => {
+            let answer = match facts.ask {
+                Some(AskKind::Confirmation) => "--confirm or --deny",
+                Some(AskKind::File) => "--file URI",
+                Some(AskKind::Text) | None => "--text TEXT",
+            };
+            format!("answer it: `tidegate run input {run} {answer}` (POST /v1/runs/{run}/inputs)")
+        }
+        WaitOn::Children => {
+            let which = match (facts.mode, facts.open) {
+                (_, [one]) => format!("its child {one} ends"),
+                (Some(WaitMode::All), open) => {
+                    format!("its {} open children have ended", open.len())
+                }
+                (_, open) => format!("one of its {} open children ends", open.len()),
+            };
+            format!(
+                "goes on by itself when {which}: `tidegate run children {run}` shows them (GET /v1/runs/{run}/children)"
+            )
+        }
+    };
+    let also = match facts.until {
+        Some(_) if facts.on != WaitOn::Time => format!(", or by itself {}", at(facts.until)),
+        _ => String::new(),
+    };
+    format!("{goes_on}{also}; to end it: `tidegate run cancel {run}` (POST /v1/runs/{run}/cancel)")
 }
 
 fn cap(facts: &TenantCap, bucket: &str) -> String {

@@ -112,6 +112,7 @@ fn parked_runs_have_their_own_cause() {
         run_id,
         conversation_id: Some(ConversationId::new()),
         active_run: Some(rival),
+        active_state: None,
         attempts: 1,
         max_attempts: 5,
         last_code: Some(Code::ProviderFailed),
@@ -162,7 +163,7 @@ proptest! {
     ) {
         let mut given = LaneFacts {
             bucket: QuotaBucket::ALL[place], running, cap, fairness_on, tenant_active: active,
-            background_served: served, ..facts()
+            background_served: served || place != 1, ..facts()
         };
         if !eligible {
             given.pools.eligible.clear();

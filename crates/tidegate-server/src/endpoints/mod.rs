@@ -36,6 +36,8 @@ pub(crate) fn chat() -> OpenApiRouter<AppState> {
         .routes(routes!(runs::stream_events::stream_events))
         .routes(routes!(runs::explain_run::explain_run))
         .routes(routes!(runs::cancel_run::cancel_run))
+        .routes(routes!(runs::list_children::list_children))
+        .routes(routes!(runs::answer_input::answer_input))
         .routes(routes!(runs::requeue_run::requeue_run))
         .routes(routes!(runs::resolve_run::resolve_run))
         .routes(routes!(runs::cancel_runs::cancel_runs))
@@ -51,6 +53,8 @@ pub(crate) fn chat() -> OpenApiRouter<AppState> {
         .routes(routes!(worker::complete_run::complete_run))
         .routes(routes!(worker::fail_run::fail_run))
         .routes(routes!(worker::release_run::release_run))
+        .routes(routes!(worker::submit_child::submit_child))
+        .routes(routes!(worker::wait_run::wait_run))
 }
 
 /// Served by instances with the role `admin`.

@@ -65,6 +65,12 @@ fn writes(key_id: &str) -> Vec<(&'static str, &'static str, String, Value)> {
         ),
         named(
             "PUT",
+            "/v1/admin/tenants/{tenant}/override",
+            "/v1/admin/tenants/acme/override",
+            json!({"weight": 2}),
+        ),
+        named(
+            "PUT",
             "/v1/pools/{poolId}/descriptors/{epoch}",
             "/v1/pools/gpu/descriptors/1",
             descriptor,
@@ -95,6 +101,7 @@ fn request_id(answer: &Answer) -> Option<&str> {
 async fn every_administrative_write_is_audited() {
     let rig = Rig::new().await;
     rig.tenant("acme").await;
+    rig.with_tiers().await;
     let operator = rig.key(Role::SuperAdmin, "", "").await;
     let controller = rig.key(Role::PoolController, "", "gpu").await;
     let spare = rig.get("/v1/admin/keys", &operator).await.json();

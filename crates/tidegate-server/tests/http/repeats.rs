@@ -96,6 +96,18 @@ impl World {
         run
     }
 
+    /// A run that waits for a person.
+    async fn asking_run(&self) -> String {
+        let by = self.member.as_str();
+        self.made("POST", by, "/v1/runs:cancel", json!({})).await;
+        let run = self.rig.submit(by).await;
+        let fence = self.rig.claim(&self.worker).await["fence"].take();
+        let body = json!({"fence": fence, "input": {"kind": "text", "prompt": "Which colour?"}});
+        let path = format!("/v1/worker/runs/{run}/wait");
+        self.made("POST", &self.worker, &path, body).await;
+        run
+    }
+
     async fn pool(&self, name: &str) {
         let path = format!("/v1/pools/{name}/descriptors/1");
         self.made("PUT", &self.controller, &path, descriptor(name))
@@ -124,6 +136,14 @@ impl World {
                 let run = self.run_in_review().await;
                 let body = json!({"verdict": "confirmDone"});
                 Sample::by(member, format!("/v1/runs/{run}/resolve"), body)
+            }
+            ("POST", "/v1/runs/{runId}/inputs") => {
+                let run = self.asking_run().await;
+                Sample::by(
+                    member,
+                    format!("/v1/runs/{run}/inputs"),
+                    json!({"text": "blue"}),
+                )
             }
             ("POST", "/v1/runs:cancel" | "/v1/runs:requeue") => {
                 self.failed_run().await;

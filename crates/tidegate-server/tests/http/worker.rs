@@ -92,6 +92,11 @@ async fn stale_fences_are_refused_in_every_write() {
         ("complete", json!({"result": "late"})),
         ("fail", json!({"code": "WORKER_FAILED", "retryable": true})),
         ("release", json!({})),
+        ("children", json!({"key": "a", "capability": "chat"})),
+        (
+            "wait",
+            json!({"input": {"kind": "text", "prompt": "which?"}}),
+        ),
     ];
     for fence in [stale["fence"].as_str().unwrap(), "9.999", "0.0"] {
         for (verb, fields) in &writes {

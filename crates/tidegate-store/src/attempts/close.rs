@@ -1,6 +1,9 @@
 //! `close_attempt`: from a lease to the run's end or its next place, by arrays.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
@@ -18,7 +21,9 @@ use super::{
     HeldLease, LeaseKey, bucket_number,
     effects::unknown_effects,
     locked::{Locked, lock_leases},
-    turns::{EndedTurn, QueuedTurn, end_turns, lock_conversations},
+    trees::{Family, lock_trees_of_leases, settle},
+    turns::{EndedTurn, QueuedTurn, append_messages, end_turns, lock_conversations},
+    waits::Wait,
 };
 use crate::{Error, Fleet, lanes::LaneKey};
 
@@ -35,19 +40,10 @@ pub struct CloseReport {
     pub tokens: i64,
     /// What the run gives back, if it completed.
     pub result: Option<Value>,
-    /// Messages for the conversation of a turn that completed.
+    /// Messages for the conversation of a turn that completed, or that waits.
     pub messages: Vec<(MessageRole, Value)>,
-}
-
-impl CloseReport {
-    /// What the conversation gets: the messages of a turn that succeeded, and of no other.
-    fn messages_of(&self, state: RunState) -> Vec<(&'static str, Value)> {
-        let messages = self.messages.iter();
-        messages
-            .filter(|_| state == RunState::Succeeded)
-            .map(|(role, content)| (role.as_str(), content.clone()))
-            .collect()
-    }
+    /// What the run waits for, if it is to wait.
+    pub wait: Option<Wait>,
 }
 
 /// Who closes: decides which leases may be closed at all.
@@ -87,6 +83,10 @@ pub struct Closed {
     pub tokens: i64,
     /// The next turn of its conversation, where its end let one into the queue.
     pub next_turn: Option<QueuedTurn>,
+    /// Whether a run that was to wait found what it waits for, and stands in the queue.
+    pub woken: bool,
+    /// Whether it has a parent or children: others of its tree may have been moved with it.
+    pub in_tree: bool,
 }
 
 impl Closed {
@@ -94,7 +94,10 @@ impl Closed {
     pub const fn state(&self) -> RunState {
         match self.verdict.next {
             Disposition::End { state, .. } => state,
-            Disposition::QueueAtHead | Disposition::BackOff { .. } => RunState::Queued,
+            Disposition::Wait if !self.woken => RunState::Waiting,
+            Disposition::Wait | Disposition::QueueAtHead | Disposition::BackOff { .. } => {
+                RunState::Queued
+            }
             Disposition::Review => RunState::Review,
         }
     }
@@ -103,8 +106,19 @@ impl Closed {
 /// Decides what follows an attempt; the policy function with its jitter.
 pub type Decide = Arc<dyn Fn(&AttemptFacts, Report) -> Verdict + Send + Sync>;
 
+/// Which leases a closing transaction takes: a run of a tree is closed under the lock of its tree, and runs without a
+/// parent and without children pay nothing for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Those of runs without a parent and without children.
+    Alone,
+    /// Those of all others.
+    InTrees,
+}
+
 impl Fleet {
-    /// Closes attempts in one transaction: attempt row, end or next place, event, slot, messages, next turn.
+    /// Closes attempts: attempt row, end or next place, event, slot, messages, next turn, in one transaction; for runs of
+    /// trees also the ends of descendants and the parents' wake-ups, in a second one.
     ///
     /// Reports whose lease is not held as `closer` demands are left out of the answer and change nothing (R4.2); so is the
     /// second of two about the same lease.
@@ -119,13 +133,49 @@ impl Fleet {
         if reports.is_empty() {
             return Ok(Vec::new());
         }
+        let call = (closer, queue_max_age_ms);
+        let mut outcomes = self
+            .close_which(
+                Which::Alone,
+                Arc::clone(&reports),
+                call,
+                Arc::clone(&decide),
+            )
+            .await?;
+        if outcomes.len() < reports.len() {
+            let done: HashSet<(RunId, Fence)> = outcomes
+                .iter()
+                .map(|one| (one.key.run_id, one.fence))
+                .collect();
+            let open = |report: &&CloseReport| {
+                !done.contains(&(report.lease.key.run_id, report.lease.fence))
+            };
+            let rest: Arc<[CloseReport]> = reports.iter().filter(open).cloned().collect();
+            if !rest.is_empty() {
+                outcomes.extend(self.close_which(Which::InTrees, rest, call, decide).await?);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    async fn close_which(
+        &self,
+        which: Which,
+        reports: Arc<[CloseReport]>,
+        (closer, queue_max_age_ms): (Closer, i64),
+        decide: Decide,
+    ) -> Result<Vec<Closed>, Error> {
+        let name = match which {
+            Which::Alone => "close_attempts",
+            Which::InTrees => "close_attempts_in_trees",
+        };
         self.store()
-            .transaction("close_attempts", move |tx| {
+            .transaction(name, move |tx| {
                 let reports = Arc::clone(&reports);
                 let decide = Arc::clone(&decide);
-                Box::pin(
-                    async move { close(tx, &reports, closer, &decide, queue_max_age_ms).await },
-                )
+                Box::pin(async move {
+                    close(tx, &reports, which, closer, &decide, queue_max_age_ms).await
+                })
             })
             .await
     }
@@ -134,12 +184,16 @@ impl Fleet {
 async fn close(
     tx: &mut PgConnection,
     reports: &[CloseReport],
+    which: Which,
     closer: Closer,
     decide: &Decide,
     queue_max_age_ms: i64,
 ) -> Result<Vec<Closed>, Error> {
     lock_conversations(tx, &conversations_of(reports)).await?;
-    let locked = lock_leases(tx, reports, closer).await?;
+    if which == Which::InTrees && !lock_trees_of_leases(tx, reports).await? {
+        return Ok(Vec::new());
+    }
+    let locked = lock_leases(tx, reports, which, closer).await?;
     let unknown = unknown_effects(tx, &locked).await?;
     let mut first: HashMap<(RunId, Fence), &CloseReport> = HashMap::new();
     for report in reports {
@@ -149,7 +203,8 @@ async fn close(
     }
     let mut outcomes = Vec::with_capacity(locked.len());
     let mut batch = Batch::default();
-    let mut turns = Vec::new();
+    let mut turns = Turns::default();
+    let mut family = Family::default();
     for lease in locked {
         let Some(report) = first.remove(&(lease.lease.key.run_id, lease.lease.fence)) else {
             continue;
@@ -167,23 +222,18 @@ async fn close(
         {
             body["effects"] = json!(effects);
         }
-        if let (Disposition::End { state, .. }, Some(conversation)) =
-            (verdict.next, lease.conversation)
-        {
-            turns.push(EndedTurn {
-                tenant: lease.lease.key.tenant.as_str().to_owned(),
-                conversation,
-                run_id: lease.lease.key.run_id.as_uuid(),
-                messages: report.messages_of(state),
-            });
-        }
-        outcomes.push(Closed::of(lease, verdict, tokens));
+        family.note(&lease.lease.key, verdict.next, report.wait.as_ref());
+        turns.note(&lease, report, verdict.next);
+        outcomes.push(Closed::of(lease, verdict, tokens, which));
     }
     fail::fail_point!("close_before_write", |_| Err(Error::injected()));
     batch.write(tx, queue_max_age_ms).await?;
-    let mut next_turns = end_turns(tx, &turns, queue_max_age_ms).await?;
+    append_messages(tx, &turns.said).await?;
+    let mut next_turns = end_turns(tx, &turns.ended, queue_max_age_ms).await?;
+    let woken = settle(tx, family, which, queue_max_age_ms).await?;
     for outcome in &mut outcomes {
         outcome.next_turn = next_turns.remove(&outcome.key.run_id.as_uuid());
+        outcome.woken = woken.contains(&outcome.key.run_id);
     }
     fail::fail_point!("close_before_commit", |_| Err(Error::injected()));
     Ok(outcomes)
@@ -199,7 +249,7 @@ fn conversations_of(reports: &[CloseReport]) -> Vec<(String, Uuid)> {
 }
 
 impl Closed {
-    fn of(lease: Locked, verdict: Verdict, tokens: i64) -> Self {
+    fn of(lease: Locked, verdict: Verdict, tokens: i64, which: Which) -> Self {
         Self {
             lane: LaneKey {
                 bucket: lease.lease.key.bucket,
@@ -215,6 +265,101 @@ impl Closed {
             attempt_ms: lease.attempt_ms,
             tokens,
             next_turn: None,
+            woken: false,
+            in_tree: which == Which::InTrees,
+        }
+    }
+}
+
+/// Where a run goes, with the code of its end, the delay, and the event that says so.
+fn following(
+    lease: &Locked,
+    report: &CloseReport,
+    facts: &AttemptFacts,
+    verdict: &Verdict,
+) -> (&'static str, Option<String>, i64, EventKind, Value) {
+    match verdict.next {
+        Disposition::End { state, code } => (
+            state.as_str(),
+            code.map(|code| code.as_str().to_owned()),
+            0,
+            EventKind::RunEnded,
+            json!({"state": state, "code": code}),
+        ),
+        Disposition::QueueAtHead => (
+            "queue",
+            None,
+            0,
+            EventKind::AttemptClosed,
+            goes_on(facts, verdict, 0),
+        ),
+        Disposition::BackOff { delay_ms } => (
+            ParkReason::RetryBackoff.as_str(),
+            None,
+            delay_ms,
+            EventKind::AttemptClosed,
+            goes_on(facts, verdict, delay_ms),
+        ),
+        Disposition::Wait => (
+            ParkReason::Waiting.as_str(),
+            None,
+            0,
+            EventKind::RunWaiting,
+            report.wait.as_ref().map_or(Value::Null, |wait| {
+                wait.event(facts.attempt, lease.lease.fence.number)
+            }),
+        ),
+        Disposition::Review => (
+            ParkReason::Review.as_str(),
+            None,
+            0,
+            EventKind::RunReview,
+            json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code}),
+        ),
+    }
+}
+
+/// The event of an attempt that ended without its run.
+fn goes_on(facts: &AttemptFacts, verdict: &Verdict, retry_in_ms: i64) -> Value {
+    json!({
+        "attempt": facts.attempt,
+        "outcome": verdict.outcome,
+        "code": verdict.code,
+        "retryInMs": retry_in_ms,
+    })
+}
+
+/// What the closed attempts of turns mean for their conversations.
+#[derive(Default)]
+struct Turns {
+    ended: Vec<EndedTurn>,
+    /// Turns that wait, with what they have said so far.
+    said: Vec<EndedTurn>,
+}
+
+impl Turns {
+    fn note(&mut self, lease: &Locked, report: &CloseReport, next: Disposition) {
+        let Some(conversation) = lease.conversation else {
+            return;
+        };
+        let speaks = match next {
+            Disposition::End { state, .. } => state == RunState::Succeeded,
+            Disposition::Wait => true,
+            Disposition::QueueAtHead | Disposition::BackOff { .. } | Disposition::Review => return,
+        };
+        let messages = report.messages.iter().filter(|_| speaks);
+        let turn = EndedTurn {
+            tenant: lease.lease.key.tenant.as_str().to_owned(),
+            conversation,
+            run_id: lease.lease.key.run_id.as_uuid(),
+            messages: messages
+                .map(|(role, content)| (role.as_str(), content.clone()))
+                .collect(),
+        };
+        if next == Disposition::Wait {
+            self.said.push(turn);
+        } else {
+            self.ended.push(turn);
         }
     }
 }
@@ -240,43 +385,7 @@ struct Batch {
     results: Vec<Option<Value>>,
     event_kinds: Vec<String>,
     event_bodies: Vec<Value>,
-}
-
-/// Where the run goes, with which code and after how long, and the event that says so.
-fn what_follows(
-    facts: &AttemptFacts,
-    verdict: &Verdict,
-) -> (&'static str, Option<String>, i64, EventKind, Value) {
-    match verdict.next {
-        Disposition::End { state, code } => (
-            state.as_str(),
-            code.map(|code| code.as_str().to_owned()),
-            0,
-            EventKind::RunEnded,
-            json!({"state": state, "code": code}),
-        ),
-        Disposition::QueueAtHead => (
-            "queue",
-            None,
-            0,
-            EventKind::AttemptClosed,
-            json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code, "retryInMs": 0}),
-        ),
-        Disposition::BackOff { delay_ms } => (
-            ParkReason::RetryBackoff.as_str(),
-            None,
-            delay_ms,
-            EventKind::AttemptClosed,
-            json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code, "retryInMs": delay_ms}),
-        ),
-        Disposition::Review => (
-            ParkReason::Review.as_str(),
-            None,
-            0,
-            EventKind::RunReview,
-            json!({"attempt": facts.attempt, "outcome": verdict.outcome, "code": verdict.code}),
-        ),
-    }
+    waits: Vec<Option<Value>>,
 }
 
 impl Batch {
@@ -303,22 +412,16 @@ impl Batch {
             .push(facts.attempt - i32::from(!verdict.counts));
         self.lost.push(facts.leases_lost + i32::from(verdict.lost));
         self.spent_ms.push(facts.spent_ms);
-        let (next, end_code, delay, kind, body) = what_follows(facts, verdict);
+        let (next, end_code, delay, kind, body) = following(lease, report, facts, verdict);
+        let waits = verdict.next == Disposition::Wait;
+        self.waits
+            .push(report.wait.as_ref().filter(|_| waits).map(Wait::columns));
         self.next.push(next.to_owned());
         self.end_codes.push(end_code);
         self.delays.push(delay);
-        let succeeded = matches!(
-            verdict.next,
-            Disposition::End {
-                state: RunState::Succeeded,
-                ..
-            }
-        );
-        self.results.push(if succeeded {
-            report.result.clone()
-        } else {
-            None
-        });
+        let succeeded = next == RunState::Succeeded.as_str();
+        self.results
+            .push(report.result.clone().filter(|_| succeeded));
         self.event_kinds.push(kind.as_str().to_owned());
         self.event_bodies.push(body);
     }
@@ -333,9 +436,9 @@ impl Batch {
             WITH given AS (
                 SELECT * FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[],
                     $7::bigint[], $8::text[], $9::text[], $10::bigint[], $11::integer[], $12::integer[], $13::bigint[],
-                    $14::jsonb[], $15::text[], $16::jsonb[], $18::text[], $19::timestamptz[])
+                    $14::jsonb[], $15::text[], $16::jsonb[], $18::text[], $19::timestamptz[], $20::jsonb[])
                 AS g(bucket, tenant, run_id, outcome, code, detail, tokens, next, end_code, delay_ms, attempts_after,
-                    lost_after, spent_after, result, event_kind, event_body, scope, deadline)
+                    lost_after, spent_after, result, event_kind, event_body, scope, deadline, wait)
             ), gone AS (
                 DELETE FROM run_leases l USING given g
                 WHERE l.scope = g.scope AND l.bucket = g.bucket AND l.tenant = g.tenant AND l.run_id = g.run_id
@@ -346,7 +449,7 @@ impl Batch {
                 RETURNING s.run_id, s.slot
             ), closed AS MATERIALIZED (
                 SELECT l.*, g.outcome, g.code, g.detail, g.tokens, g.next, g.end_code, g.delay_ms, g.attempts_after,
-                       g.lost_after, g.spent_after, g.result, g.event_kind, g.event_body, s.slot, clock.now,
+                       g.lost_after, g.spent_after, g.result, g.event_kind, g.event_body, g.wait, s.slot, clock.now,
                        (SELECT coalesce(max(e.seq), 0) + 1 FROM run_events e
                         WHERE e.tenant = l.tenant AND e.run_id = l.run_id) AS seq
                 FROM gone l JOIN given g ON g.tenant = l.tenant AND g.run_id = l.run_id
@@ -372,16 +475,22 @@ impl Batch {
                 FROM closed WHERE next = 'queue'
             ), parked AS (
                 INSERT INTO run_parked (tenant, run_id, why, due, scope, bucket, class, urgency, conversation_id, turn_no,
-                    attempts, fence_number, leases_lost, spent_tokens, spent_ms, next_seq, parked_at, expires_at)
+                    attempts, fence_number, leases_lost, spent_tokens, spent_ms, next_seq, parked_at, expires_at,
+                    waits_on, wait_mode, wait_runs, wait_ask)
                 SELECT c.tenant, c.run_id, c.next,
-                    CASE c.next WHEN 'retry_backoff' THEN c.now + c.delay_ms * interval '1 millisecond' END, c.scope, c.bucket,
-                    c.class, c.urgency, c.conversation_id, a.turn_no, c.attempts_after, c.fence_number, c.lost_after,
-                    c.spent_tokens + c.tokens, c.spent_after, c.seq + 1, c.now,
-                    -- R3.1: a review ends by a person's word only.
-                    CASE c.next WHEN 'review' THEN 'infinity'
-                        ELSE least(c.deadline, c.now + (c.delay_ms + $17::bigint) * interval '1 millisecond') END
+                    CASE c.next WHEN 'retry_backoff' THEN c.now + c.delay_ms * interval '1 millisecond'
+                         WHEN 'waiting' THEN (c.wait ->> 'until')::timestamptz END,
+                    c.scope, c.bucket, c.class, c.urgency, c.conversation_id, a.turn_no, c.attempts_after,
+                    c.fence_number, c.lost_after, c.spent_tokens + c.tokens, c.spent_after, c.seq + 1, c.now,
+                    -- R3.1: a review ends by a person's word only. Who waits is not queued: only its deadline ends it.
+                    CASE c.next WHEN 'review' THEN 'infinity' WHEN 'waiting' THEN coalesce(c.deadline, 'infinity')
+                         ELSE least(c.deadline, c.now + (c.delay_ms + $17::bigint) * interval '1 millisecond') END,
+                    c.wait ->> 'on', c.wait ->> 'mode',
+                    CASE WHEN c.wait ? 'runs' THEN ARRAY (
+                        SELECT r::uuid FROM jsonb_array_elements_text(c.wait -> 'runs') AS r) END,
+                    c.wait -> 'ask'
                 FROM closed c JOIN agent_runs a ON a.tenant = c.tenant AND a.run_id = c.run_id
-                WHERE c.next IN ('retry_backoff', 'review')
+                WHERE c.next IN ('retry_backoff', 'waiting', 'review')
             ), told AS (
                 INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
                 SELECT tenant, run_id, seq, now, event_kind, event_body FROM closed
@@ -406,6 +515,7 @@ impl Batch {
             queue_max_age_ms,
             &self.scopes,
             &self.deadlines as &[Option<DateTime<Utc>>],
+            &self.waits as &[Option<Value>],
         )
         .fetch_one(tx)
         .await?

@@ -4,7 +4,11 @@ use sqlx::PgConnection;
 use tidegate_model::{Code, RunId, TenantId, run::RunState};
 use uuid::Uuid;
 
-use super::turns::{EndedTurn, end_turns, lock_conversations};
+use super::{
+    close::Which,
+    trees::{Family, lock_trees, settle},
+    turns::{EndedTurn, end_turns, lock_conversations},
+};
 use crate::{Error, Fleet, error::stored};
 
 /// One run to end.
@@ -74,24 +78,52 @@ impl Fleet {
     }
 }
 
+/// Runs to end, as arrays.
+#[derive(Default)]
+pub(super) struct Ends {
+    pub(super) tenants: Vec<String>,
+    pub(super) runs: Vec<Uuid>,
+    pub(super) states: Vec<String>,
+    pub(super) codes: Vec<String>,
+    pub(super) details: Vec<Option<String>>,
+}
+
+impl Ends {
+    fn of(ends: &[EndQueued]) -> Self {
+        let mut arrays = Self::default();
+        for end in ends {
+            arrays.tenants.push(end.tenant.as_str().to_owned());
+            arrays.runs.push(end.run_id.as_uuid());
+            arrays.states.push(end.state.as_str().to_owned());
+            arrays.codes.push(end.code.as_str().to_owned());
+            arrays.details.push(end.detail.clone());
+        }
+        arrays
+    }
+}
+
+/// A run that was ended.
+pub(super) struct EndedRow {
+    pub(super) tenant: String,
+    pub(super) run_id: Uuid,
+    state: String,
+    conversation_id: Option<Uuid>,
+}
+
 /// The same, inside a transaction that holds the locks of the conversations already or takes them here.
 pub(super) async fn end(
     tx: &mut PgConnection,
     ends: &[EndQueued],
     queue_max_age_ms: i64,
 ) -> Result<Vec<(TenantId, RunId)>, Error> {
-    let tenants: Vec<String> = ends.iter().map(|e| e.tenant.as_str().to_owned()).collect();
-    let runs: Vec<Uuid> = ends.iter().map(|e| e.run_id.as_uuid()).collect();
-    let states: Vec<String> = ends.iter().map(|e| e.state.as_str().to_owned()).collect();
-    let codes: Vec<String> = ends.iter().map(|e| e.code.as_str().to_owned()).collect();
-    let details: Vec<Option<String>> = ends.iter().map(|e| e.detail.clone()).collect();
+    let ends = Ends::of(ends);
     let conversations = sqlx::query!(
         r#"SELECT a.tenant, a.conversation_id AS "conversation_id!"
            FROM unnest($1::text[], $2::uuid[]) AS g(tenant, run_id)
            JOIN agent_runs a ON a.tenant = g.tenant AND a.run_id = g.run_id
            WHERE a.conversation_id IS NOT NULL"#,
-        &tenants,
-        &runs,
+        &ends.tenants,
+        &ends.runs,
     )
     .fetch_all(&mut *tx)
     .await?
@@ -99,7 +131,41 @@ pub(super) async fn end(
     .map(|row| (row.tenant, row.conversation_id))
     .collect::<Vec<_>>();
     lock_conversations(tx, &conversations).await?;
-    let ended = sqlx::query!(
+    lock_trees(tx, &ends.tenants, &ends.runs).await?;
+    let ended = end_rows(tx, &ends).await?;
+    let turns: Vec<EndedTurn> = ended
+        .iter()
+        .filter_map(|row| {
+            Some(EndedTurn {
+                tenant: row.tenant.clone(),
+                conversation: row.conversation_id?,
+                run_id: row.run_id,
+                messages: Vec::new(),
+            })
+        })
+        .collect();
+    end_turns(tx, &turns, queue_max_age_ms).await?;
+    let mut family = Family::default();
+    let mut answer = Vec::with_capacity(ended.len());
+    for row in ended {
+        family.ended(
+            &row.tenant,
+            row.run_id,
+            stored(&row.state, "run_ends.state")?,
+        );
+        answer.push((
+            stored(&row.tenant, "agent_runs.tenant")?,
+            RunId::from_uuid(row.run_id),
+        ));
+    }
+    settle(tx, family, Which::InTrees, queue_max_age_ms).await?;
+    Ok(answer)
+}
+
+/// Ends those of some runs that are queued or parked.
+pub(super) async fn end_rows(tx: &mut PgConnection, ends: &Ends) -> Result<Vec<EndedRow>, Error> {
+    Ok(sqlx::query_as!(
+        EndedRow,
         r#"/* attempt:close */
         WITH given AS (
             SELECT g.*, a.scope, a.class, -a.priority AS urgency, a.conversation_id,
@@ -130,34 +196,13 @@ pub(super) async fn end(
             INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
             SELECT tenant, run_id, seq, now, 'run.ended', jsonb_build_object('state', state, 'code', code) FROM gone
         )
-        SELECT tenant AS "tenant!", run_id AS "run_id!", conversation_id FROM gone"#,
-        &tenants,
-        &runs,
-        &states,
-        &codes,
-        &details as &[Option<String>],
+        SELECT tenant AS "tenant!", run_id AS "run_id!", state AS "state!", conversation_id FROM gone"#,
+        &ends.tenants,
+        &ends.runs,
+        &ends.states,
+        &ends.codes,
+        &ends.details as &[Option<String>],
     )
-    .fetch_all(&mut *tx)
-    .await?;
-    let turns: Vec<EndedTurn> = ended
-        .iter()
-        .filter_map(|row| {
-            Some(EndedTurn {
-                tenant: row.tenant.clone(),
-                conversation: row.conversation_id?,
-                run_id: row.run_id,
-                messages: Vec::new(),
-            })
-        })
-        .collect();
-    end_turns(tx, &turns, queue_max_age_ms).await?;
-    ended
-        .into_iter()
-        .map(|row| {
-            Ok((
-                stored(&row.tenant, "agent_runs.tenant")?,
-                RunId::from_uuid(row.run_id),
-            ))
-        })
-        .collect()
+    .fetch_all(tx)
+    .await?)
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     HeldLease, LeaseKey, bucket_of,
-    close::{CloseReport, Closer},
+    close::{CloseReport, Closer, Which},
     renew::HeldArrays,
 };
 use crate::{Error, error::stored};
@@ -119,6 +119,7 @@ impl TryFrom<Row> for Locked {
 pub(super) async fn lock_leases(
     tx: &mut PgConnection,
     reports: &[CloseReport],
+    which: Which,
     closer: Closer,
 ) -> Result<Vec<Locked>, Error> {
     let keys = HeldArrays::of(reports.iter().map(|report| &report.lease));
@@ -146,7 +147,8 @@ pub(super) async fn lock_leases(
            CROSS JOIN (SELECT clock_timestamp() AS now) clock
            CROSS JOIN LATERAL (SELECT greatest(0, extract(epoch FROM least(clock.now, l.lease_until) - l.started_at)
                 * 1000)::bigint AS ms) used
-           WHERE CASE $6::text
+           -- Looked at again under the lock: a first child may have come in between.
+           WHERE l.in_tree = $8 AND CASE $6::text
                  WHEN 'holder' THEN l.fence_generation = c.generation AND l.lease_until > clock.now
                  WHEN 'takeover' THEN l.fence_generation <> c.generation OR l.lease_until <= clock.now
                  ELSE l.stop_requested_at + $7::bigint * interval '1 millisecond' <= clock.now END
@@ -159,6 +161,7 @@ pub(super) async fn lock_leases(
         &keys.numbers,
         how,
         grace_ms,
+        which == Which::InTrees,
     )
     .fetch_all(tx)
     .await?

@@ -6,8 +6,8 @@
 //! [`resolve`] takes a person's verdict on a run in review. No other module inserts
 //! or deletes leases, slots, attempts or ends.
 //!
-//! Lock order: conversations by id, then run rows (leases by key, queue and parked rows), then the try-lock of the
-//! bucket, then inserts.
+//! Lock order: conversations by id, then trees of runs, then run rows (leases by key, queue and parked rows), then the
+//! try-lock of the bucket, then inserts. Rows of a tree are moved under the tree's lock only, whatever their order.
 
 pub mod cancel;
 pub mod close;
@@ -19,7 +19,9 @@ pub mod renew;
 pub mod reopen;
 pub mod resolve;
 pub mod sweep;
+mod trees;
 pub mod turns;
+pub mod waits;
 
 use tidegate_model::{ConversationId, Fence, PoolId, RunId, TenantId, run::QuotaBucket};
 

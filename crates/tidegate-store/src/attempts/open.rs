@@ -114,6 +114,12 @@ pub struct OpenedLease {
     pub ask: usize,
     /// Where it stood there.
     pub place: Place,
+    /// Its parent, if it is a child.
+    pub parent_run_id: Option<RunId>,
+    /// Whether the root of its tree is a background run.
+    pub of_background: bool,
+    /// Whether it has a parent or children.
+    pub in_tree: bool,
 }
 
 struct Row {
@@ -142,6 +148,9 @@ struct Row {
     rank: i16,
     urgency: i16,
     position: i64,
+    parent_run_id: Option<Uuid>,
+    of_background: bool,
+    in_tree: bool,
 }
 
 impl TryFrom<Row> for OpenedLease {
@@ -180,6 +189,9 @@ impl TryFrom<Row> for OpenedLease {
                 urgency: row.urgency,
                 position: row.position,
             },
+            parent_run_id: row.parent_run_id.map(RunId::from_uuid),
+            of_background: row.of_background,
+            in_tree: row.in_tree,
         })
     }
 }
@@ -227,7 +239,12 @@ macro_rules! open_heads {
             DELETE FROM run_queue WHERE ctid = ANY (ARRAY (SELECT at FROM heads)) RETURNING run_id
         ), opened AS (
             SELECT h.*, a.kind, a.capability, a.service_class, a.conversation_id, a.input, a.created_at, a.deadline,
-                   a.budget_tokens, a.budget_ms, c.generation AS fence_generation, clock.now AS started_at,
+                   a.budget_tokens, a.budget_ms, a.parent_run_id, a.of_background,
+                   -- A run that never had a lease has no children; the look-up is for those that come back.
+                   CASE WHEN a.parent_run_id IS NOT NULL THEN true WHEN h.fence_number = 0 THEN false
+                        ELSE coalesce((SELECT true FROM agent_runs k
+                            WHERE k.tenant = a.tenant AND k.parent_run_id = a.run_id LIMIT 1), false) END AS in_tree,
+                   c.generation AS fence_generation, clock.now AS started_at,
                    clock.now + $5::bigint * interval '1 millisecond' AS lease_until,
                    -- The deadline or the end of the budget; least() passes over an absent one, which is right here.
                    least(a.deadline, clock.now + (a.budget_ms - h.spent_ms) * interval '1 millisecond') AS must_end_at
@@ -239,10 +256,10 @@ macro_rules! open_heads {
         ), leased AS (
             INSERT INTO run_leases (scope, bucket, tenant, run_id, class, urgency, attempt, fence_generation,
                 fence_number, leases_lost, spent_tokens, spent_ms, next_seq, pool, holder, incarnation, instance_id,
-                conversation_id, queued_at, started_at, lease_until, must_end_at, charged, budget_tokens)
+                conversation_id, queued_at, started_at, lease_until, must_end_at, charged, budget_tokens, in_tree)
             SELECT scope, bucket, tenant, run_id, class, urgency, attempts + 1, fence_generation,
                 fence_number + 1, leases_lost, spent_tokens, spent_ms, next_seq + 1, $2, $3, $4, $6,
-                conversation_id, queued_at, started_at, lease_until, must_end_at, cost, budget_tokens
+                conversation_id, queued_at, started_at, lease_until, must_end_at, cost, budget_tokens, in_tree
             FROM opened
         ), slotted AS (
             INSERT INTO background_slots (scope, tenant, slot, run_id)
@@ -261,7 +278,8 @@ macro_rules! open_heads {
                attempts + 1 AS "attempt!", fence_generation AS "fence_generation!", fence_number + 1 AS "fence_number!",
                lease_until AS "lease_until!", next_seq + 1 AS "next_seq!",
                (extract(epoch FROM started_at - queued_at) * 1000)::bigint AS "queued_ms!",
-               ord AS "ord!", rank AS "rank!", urgency AS "urgency!", position AS "position!"
+               ord AS "ord!", rank AS "rank!", urgency AS "urgency!", position AS "position!",
+               parent_run_id, of_background AS "of_background!", in_tree AS "in_tree!"
         FROM opened ORDER BY ord, rank, urgency, position"#,
             $($argument),+
         )

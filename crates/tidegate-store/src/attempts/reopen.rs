@@ -4,7 +4,7 @@ use sqlx::PgConnection;
 use tidegate_model::RunId;
 use uuid::Uuid;
 
-use super::turns::lock_conversations;
+use super::{trees::lock_trees, turns::lock_conversations};
 use crate::{
     Error, Intent, TenantStore,
     repeats::{Progress, Step},
@@ -15,9 +15,9 @@ impl TenantStore {
     /// Queues failed, scheduled and backed-off runs of the tenant; answers those that it queued.
     ///
     /// A dead letter starts with all its attempts, but with the fence and the budgets it had: money that is spent stays
-    /// spent. A run whose deadline has passed, or whose budget is spent, is left alone. A turn whose conversation has gone
-    /// on waits for its turn. One that ended with an effect of which nobody knows whether it happened comes back to
-    /// review (R4.5).
+    /// spent. A run whose deadline has passed, or whose budget is spent, is left alone, and so is a child whose parent has
+    /// ended without success. A turn whose conversation has gone on waits for its turn. One that ended with an effect of
+    /// which nobody knows whether it happened comes back to review (R4.5).
     pub async fn reopen(
         &self,
         runs: Vec<RunId>,
@@ -85,6 +85,7 @@ async fn reopen(
     .map(|row| (tenant.to_owned(), row.conversation_id))
     .collect::<Vec<_>>();
     lock_conversations(tx, &conversations).await?;
+    lock_trees(tx, &vec![tenant.to_owned(); runs.len()], runs).await?;
     let reopened = sqlx::query!(
         r#"/* run:reopen */
         WITH dead AS (
@@ -93,6 +94,8 @@ async fn reopen(
               AND a.tenant = e.tenant AND a.run_id = e.run_id
               AND coalesce(a.deadline > clock_timestamp(), true)
               AND coalesce(e.spent_tokens < a.budget_tokens, true) AND coalesce(e.spent_ms < a.budget_ms, true)
+              AND NOT EXISTS (SELECT FROM run_ends o WHERE o.tenant = a.tenant AND o.run_id = a.parent_run_id
+                AND o.state <> 'succeeded')
             RETURNING e.tenant, e.run_id, 0 AS attempts, e.fence_number, 0 AS leases_lost, e.spent_tokens, e.spent_ms
         ), parked AS (
             DELETE FROM run_parked p

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::{
     end_queued::{EndQueued, end},
+    trees::lock_trees,
     turns::lock_conversations,
 };
 use crate::{
@@ -125,7 +126,7 @@ async fn resolve(
     })
 }
 
-/// Locks the conversation, then the parked row; whether the run is in review.
+/// Locks the conversation and the tree, then the parked row; whether the run is in review.
 async fn lock(tx: &mut PgConnection, tenant: &TenantId, run: Uuid) -> Result<bool, Error> {
     let conversations = sqlx::query_scalar!(
         r#"SELECT conversation_id AS "conversation_id!" FROM agent_runs
@@ -139,6 +140,7 @@ async fn lock(tx: &mut PgConnection, tenant: &TenantId, run: Uuid) -> Result<boo
     .map(|conversation| (tenant.as_str().to_owned(), conversation))
     .collect::<Vec<_>>();
     lock_conversations(tx, &conversations).await?;
+    lock_trees(tx, &[tenant.as_str().to_owned()], &[run]).await?;
     let parked = sqlx::query_scalar!(
         r#"SELECT run_id FROM run_parked WHERE tenant = $1 AND run_id = $2 AND why = 'review' FOR UPDATE"#,
         tenant.as_str(),

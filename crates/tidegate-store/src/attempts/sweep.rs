@@ -72,6 +72,25 @@ impl Fleet {
         .rows_affected())
     }
 
+    /// Marks leases whose parent has ended without success and that its end has passed over; answers how many. The end
+    /// itself marks them (R3.10): this finds a run that was just being claimed or renewed then.
+    pub async fn stop_orphans(&self, scope: &str) -> Result<u64, Error> {
+        Ok(sqlx::query!(
+            r#"UPDATE run_leases l SET stop_reason = 'parent_ended', stop_requested_at = clock_timestamp()
+               FROM (
+                   SELECT k.ctid AS at FROM run_leases k
+                   JOIN agent_runs a ON a.tenant = k.tenant AND a.run_id = k.run_id
+                   JOIN run_ends e ON e.tenant = a.tenant AND e.run_id = a.parent_run_id AND e.state <> 'succeeded'
+                   WHERE k.scope = $1 AND k.in_tree AND k.stop_reason IS NULL
+                   FOR NO KEY UPDATE OF k SKIP LOCKED) orphans
+               WHERE l.ctid = orphans.at"#,
+            scope
+        )
+        .execute(self.pool())
+        .await?
+        .rows_affected())
+    }
+
     /// Leases whose grace after a stop is over.
     pub async fn leases_past_grace(
         &self,

@@ -116,7 +116,11 @@ pub(super) async fn end_turns(
     .collect()
 }
 
-async fn append_messages(tx: &mut PgConnection, turns: &[EndedTurn]) -> Result<(), Error> {
+/// Writes messages of turns, in order; their conversations are locked.
+pub(super) async fn append_messages(
+    tx: &mut PgConnection,
+    turns: &[EndedTurn],
+) -> Result<(), Error> {
     let mut tenants = Vec::new();
     let mut conversations = Vec::new();
     let mut runs = Vec::new();

@@ -15,6 +15,8 @@ use crate::{
 pub struct LaneState {
     /// The lane.
     pub lane: LaneKey,
+    /// Whether its runs descend from background roots.
+    pub of_background: bool,
     /// What its runs ask for.
     pub capability: Capability,
     /// Whether the tenant may start anything.
@@ -42,6 +44,7 @@ struct Row {
     bucket: i16,
     tenant: String,
     class: i32,
+    of_background: bool,
     capability: String,
     tenant_active: bool,
     running: i64,
@@ -57,6 +60,7 @@ impl TryFrom<Row> for LaneState {
                 tenant: stored(&row.tenant, "run_queue.tenant")?,
                 class: row.class,
             },
+            of_background: row.of_background,
             capability: stored(&row.capability, "requirement_classes.capability")?,
             tenant_active: row.tenant_active,
             running: row.running,
@@ -80,7 +84,7 @@ impl Fleet {
             ), running AS MATERIALIZED (
                 SELECT r.bucket, r.tenant, count(*) AS runs FROM run_leases r WHERE r.scope = $1 GROUP BY 1, 2
             )
-            SELECT l.bucket AS "bucket!", l.tenant AS "tenant!", l.class AS "class!", k.capability,
+            SELECT l.bucket AS "bucket!", l.tenant AS "tenant!", l.class AS "class!", k.of_background, k.capability,
                    t.state = 'active' AS "tenant_active!", coalesce(r.runs, 0) AS "running!"
             FROM lanes l
             JOIN tenants t ON t.tenant = l.tenant
@@ -105,7 +109,7 @@ impl TenantStore {
     ) -> Result<Option<LaneState>, Error> {
         sqlx::query_as!(
             Row,
-            r#"SELECT $2::smallint AS "bucket!", t.tenant, k.class, k.capability, t.state = 'active' AS "tenant_active!",
+            r#"SELECT $2::smallint AS "bucket!", t.tenant, k.class, k.of_background, k.capability, t.state = 'active' AS "tenant_active!",
                       (SELECT count(*) FROM run_leases r
                        WHERE r.scope = $1 AND r.bucket = $2 AND r.tenant = t.tenant) AS "running!"
                FROM tenants t JOIN requirement_classes k ON k.tenant = t.tenant

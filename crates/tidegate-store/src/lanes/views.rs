@@ -18,6 +18,8 @@ const QUEUED_COUNTED_MAX: i64 = 16;
 pub struct LaneRow {
     /// Its account of claims.
     pub bucket: QuotaBucket,
+    /// Whether its runs descend from background roots.
+    pub of_background: bool,
     /// Its tenant.
     pub tenant: TenantId,
     /// Its requirement class.
@@ -81,7 +83,7 @@ impl Fleet {
                  WHERE l.n < $7::integer)
             )
             SELECT l.bucket AS "bucket!", l.tenant AS "tenant!", l.class AS "class!", k.capability,
-                   t.state = 'active' AS "active!",
+                   t.state = 'active' AS "active!", k.of_background,
                    h.run_id AS "run_id!", h.rank AS "rank!", h.urgency AS "urgency!", h.position AS "position!",
                    -- A scalar query is always a look-up by key; a join may become a scan of all runs.
                    (SELECT a.created_at FROM agent_runs a
@@ -135,6 +137,7 @@ impl Fleet {
             }
             chunk.lanes.push(LaneRow {
                 bucket: key.bucket,
+                of_background: row.of_background,
                 tenant: key.tenant,
                 class: key.class,
                 capability: stored(&row.capability, "requirement_classes.capability")?,

@@ -125,6 +125,18 @@ impl TenantStore {
         .await?)
     }
 
+    /// When a run that waited was woken; oldest first.
+    pub async fn wakes(&self, run: RunId) -> Result<Vec<DateTime<Utc>>, Error> {
+        Ok(sqlx::query_scalar!(
+            "SELECT at FROM run_events WHERE tenant = $1 AND run_id = $2 AND kind = $3 ORDER BY seq",
+            self.key(),
+            run.as_uuid(),
+            EventKind::RunWoken.as_str(),
+        )
+        .fetch_all(self.pool())
+        .await?)
+    }
+
     /// How many runs stand before a place in a lane, counted up to 1,000.
     pub async fn ahead_in_lane(
         &self,

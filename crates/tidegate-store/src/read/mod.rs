@@ -8,3 +8,4 @@ pub mod explain;
 pub mod list;
 mod queued;
 pub mod runs;
+pub mod tree;

@@ -6,7 +6,10 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use tidegate_model::{
     Capability, Code, ConversationId, Fence, PoolId, RunId,
-    run::{ParkReason, PrioritySource, QuotaBucket, RunKind, RunState, ServiceClass},
+    api::Ask,
+    run::{
+        ParkReason, PrioritySource, QuotaBucket, RunKind, RunState, ServiceClass, WaitMode, WaitOn,
+    },
 };
 use uuid::Uuid;
 
@@ -39,6 +42,10 @@ pub struct RunRow {
     pub user: Option<String>,
     /// Its conversation, if it is a turn.
     pub conversation_id: Option<ConversationId>,
+    /// Its parent, if it is a child.
+    pub parent_run_id: Option<RunId>,
+    /// The root of its tree; itself, if it has no parent.
+    pub root_run_id: RunId,
     /// The most attempts.
     pub max_attempts: i32,
     /// Bound over all attempts.
@@ -115,7 +122,7 @@ pub struct Running {
 }
 
 /// Parked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parked {
     /// Why.
     pub why: ParkReason,
@@ -125,8 +132,27 @@ pub struct Parked {
     pub parked_at: DateTime<Utc>,
     /// The turn of its conversation that is not over.
     pub active_run: Option<RunId>,
+    /// Why that one is parked, if it is.
+    pub active_parked: Option<ParkReason>,
+    /// What it waits for, if it waits.
+    pub wait: Option<Waiting>,
     /// Why its last attempt failed.
     pub last_code: Option<Code>,
+}
+
+/// What a waiting run waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// What it waits on.
+    pub on: WaitOn,
+    /// How many of the children must end; only where it waits on children.
+    pub mode: Option<WaitMode>,
+    /// The awaited children that have not ended.
+    pub open: Vec<RunId>,
+    /// The question.
+    pub ask: Option<Ask>,
+    /// The number of the question.
+    pub ask_no: i64,
 }
 
 /// Over.
@@ -211,7 +237,7 @@ impl TenantStore {
             Row,
             r#"SELECT r.run_id, r.scope, r.kind, r.quota_bucket, r.class, r.capability, r.service_class, r.priority,
                       r.priority_source, r.user_name,
-                      r.conversation_id, r.max_attempts, r.budget_tokens, r.budget_ms, r.run_at, r.deadline, r.created_at,
+                      r.conversation_id, r.parent_run_id, r.root_run_id, r.max_attempts, r.budget_tokens, r.budget_ms, r.run_at, r.deadline, r.created_at,
                       clock_timestamp() AS "read_at!",
                       e.state AS "end_state?", e.code AS end_code, e.detail AS end_detail,
                       CASE WHEN $3 THEN e.result END AS end_result,
@@ -226,6 +252,13 @@ impl TenantStore {
                       p.spent_tokens AS "park_tokens?", p.spent_ms AS "park_ms?",
                       CASE WHEN p.why = 'conversation_busy' THEN (SELECT c.active_run FROM conversations c
                           WHERE c.tenant = r.tenant AND c.conversation_id = r.conversation_id) END AS active_run,
+                      CASE WHEN p.why = 'conversation_busy' THEN (SELECT o.why FROM conversations c
+                          JOIN run_parked o ON o.tenant = c.tenant AND o.run_id = c.active_run
+                          WHERE c.tenant = r.tenant AND c.conversation_id = r.conversation_id) END AS active_why,
+                      p.waits_on, p.wait_mode, p.wait_ask, p.fence_number AS "ask_no?",
+                      CASE WHEN p.waits_on = 'children' THEN ARRAY (SELECT w.run FROM unnest(p.wait_runs) AS w(run)
+                          WHERE NOT EXISTS (SELECT FROM run_ends o WHERE o.tenant = r.tenant AND o.run_id = w.run))
+                          END AS "wait_open: Vec<Uuid>",
                       CASE WHEN p.why = 'retry_backoff' THEN (SELECT t.code FROM run_attempts t
                           WHERE t.tenant = r.tenant AND t.run_id = r.run_id
                           ORDER BY t.fence_generation DESC, t.fence_number DESC LIMIT 1) END AS last_code
@@ -282,6 +315,8 @@ struct Row {
     priority_source: String,
     user_name: Option<String>,
     conversation_id: Option<Uuid>,
+    parent_run_id: Option<Uuid>,
+    root_run_id: Uuid,
     max_attempts: i32,
     budget_tokens: Option<i64>,
     budget_ms: Option<i64>,
@@ -317,6 +352,12 @@ struct Row {
     park_tokens: Option<i64>,
     park_ms: Option<i64>,
     active_run: Option<Uuid>,
+    active_why: Option<String>,
+    waits_on: Option<String>,
+    wait_mode: Option<String>,
+    wait_ask: Option<Value>,
+    ask_no: Option<i64>,
+    wait_open: Option<Vec<Uuid>>,
     last_code: Option<String>,
 }
 
@@ -358,6 +399,8 @@ impl Row {
             priority_source: stored(&self.priority_source, "agent_runs.priority_source")?,
             user: self.user_name,
             conversation_id: self.conversation_id.map(ConversationId::from_uuid),
+            parent_run_id: self.parent_run_id.map(RunId::from_uuid),
+            root_run_id: RunId::from_uuid(self.root_run_id),
             max_attempts: self.max_attempts,
             budget_tokens: self.budget_tokens,
             budget_ms: self.budget_ms,
@@ -431,6 +474,12 @@ impl Row {
             due: self.due,
             parked_at,
             active_run: self.active_run.map(RunId::from_uuid),
+            active_parked: self
+                .active_why
+                .as_deref()
+                .map(|why| stored(why, "run_parked.why"))
+                .transpose()?,
+            wait: self.waiting()?,
             last_code: code(self.last_code.as_deref(), "run_attempts.code")?,
         };
         Ok(Some((
@@ -439,6 +488,33 @@ impl Row {
             self.park_tokens.unwrap_or(0),
             self.park_ms.unwrap_or(0),
         )))
+    }
+}
+
+impl Row {
+    fn waiting(&self) -> Result<Option<Waiting>, Error> {
+        let Some(on) = &self.waits_on else {
+            return Ok(None);
+        };
+        let ask = self.wait_ask.clone().map(serde_json::from_value);
+        Ok(Some(Waiting {
+            on: stored(on, "run_parked.waits_on")?,
+            mode: self
+                .wait_mode
+                .as_deref()
+                .map(|mode| stored(mode, "run_parked.wait_mode"))
+                .transpose()?,
+            open: self
+                .wait_open
+                .iter()
+                .flatten()
+                .map(|run| RunId::from_uuid(*run))
+                .collect(),
+            ask: ask.transpose().map_err(|_| Error::Corrupt {
+                what: "run_parked.wait_ask",
+            })?,
+            ask_no: self.ask_no.unwrap_or(0),
+        }))
     }
 }
 

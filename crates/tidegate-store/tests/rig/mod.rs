@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its part of the rig")]
 
+pub mod family;
+
 use std::sync::Arc;
 
 use serde_json::json;
@@ -69,7 +71,7 @@ impl World {
         let digest = canonical_digest(&requirements).expect("digest");
         self.store
             .tenant(tenant)
-            .requirement_class(&requirements, &digest)
+            .requirement_class(&requirements, &digest, false)
             .await
             .expect("class")
     }
@@ -241,6 +243,7 @@ pub fn report_of(lease: &OpenedLease, report: Report) -> CloseReport {
         tokens: 1,
         result: Some(json!({"ok": true})),
         messages: Vec::new(),
+        wait: None,
     }
 }
 

@@ -34,6 +34,7 @@ pub fn build(
         ExecutorSettings {
             system_prompt: settings.agent_system_prompt.clone(),
             max_steps: settings.agent_max_steps,
+            ask_user: settings.agent_ask_user,
             brand: settings.brand.clone(),
             locale: match settings.language {
                 Language::En => Locale::En,

@@ -17,6 +17,7 @@ fn lane(name: &str, class: i32) -> LaneKey {
 
 fn row(key: &LaneKey, position: i64, queued: i64, running: i64) -> LaneRow {
     LaneRow {
+        of_background: false,
         bucket: key.bucket,
         tenant: key.tenant.clone(),
         class: key.class,

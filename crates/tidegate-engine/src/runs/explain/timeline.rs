@@ -3,7 +3,10 @@
 //! A parked interval leaves no row behind when it is over; it is what lies between two things that are written down.
 
 use chrono::{DateTime, Utc};
-use tidegate_model::{queue_reason::QueueReason, run::ParkReason};
+use tidegate_model::{
+    queue_reason::QueueReason,
+    run::{AttemptOutcome, ParkReason},
+};
 use tidegate_policy::reasons::waits::Interval;
 use tidegate_store::read::{
     explain::{AttemptRow, Requeue},
@@ -22,15 +25,40 @@ pub(super) struct Timeline {
     pub parked: Vec<(QueueReason, Interval)>,
 }
 
-pub(super) fn of(row: &RunRow, attempts: &[AttemptRow], requeues: &[Requeue]) -> Timeline {
+pub(super) fn of(
+    row: &RunRow,
+    attempts: &[AttemptRow],
+    requeues: &[Requeue],
+    wakes: &[DateTime<Utc>],
+) -> Timeline {
     let mut timeline = Timeline::default();
     let mut since = row.created_at;
     let mut first = true;
+    // What an attempt that waited began: the wait itself is no queueing, what follows its end is.
+    let waited = |attempt: &AttemptRow| {
+        let until = wakes.iter().find(|at| **at >= attempt.ended_at);
+        (attempt.outcome == AttemptOutcome::Waiting).then_some(until.copied())
+    };
+    let mut wait = None;
     for attempt in attempts {
-        timeline.gap(row, first, since, attempt.queued_at, requeues);
+        timeline.gap(
+            row,
+            first,
+            wait.flatten().unwrap_or(since),
+            attempt.queued_at,
+            requeues,
+        );
         timeline.queue(attempt.queued_at, attempt.started_at);
         since = attempt.ended_at;
+        wait = waited(attempt);
         first = false;
+    }
+    if let Some(woken) = wait {
+        match (woken, &row.place) {
+            (Some(woken), _) => since = woken,
+            (None, RunPlace::Ended(_)) => return timeline,
+            (None, _) => {}
+        }
     }
     match &row.place {
         RunPlace::Queued(queued) => {
@@ -141,7 +169,7 @@ mod tests {
     use chrono::TimeDelta;
     use tidegate_model::{
         Capability, ConversationId, Fence, PoolId, RunId,
-        run::{AttemptOutcome, QuotaBucket, RunKind, RunState, ServiceClass},
+        run::{QuotaBucket, RunKind, RunState, ServiceClass},
     };
     use tidegate_store::{
         lanes::LaneKey,
@@ -170,6 +198,8 @@ mod tests {
             priority_source: tidegate_model::run::PrioritySource::Default,
             user: None,
             conversation_id: None,
+            parent_run_id: None,
+            root_run_id: RunId::new(),
             max_attempts: 5,
             budget_tokens: None,
             budget_ms: None,
@@ -235,7 +265,7 @@ mod tests {
         let mut turn = run(queued(30), 50);
         turn.run_at = Some(at(10));
         turn.conversation_id = Some(ConversationId::new());
-        let timeline = of(&turn, &[], &[]);
+        let timeline = of(&turn, &[], &[], &[]);
         assert_eq!(timeline.queued, [seconds(30, 50)]);
         assert_eq!(
             timeline.parked,
@@ -254,7 +284,7 @@ mod tests {
             at: at(60),
             was_ended: true,
         };
-        let timeline = of(&run(queued(60), 70), &attempts, &[back]);
+        let timeline = of(&run(queued(60), 70), &attempts, &[back], &[]);
         let expected = [seconds(0, 5), seconds(20, 25), seconds(60, 70)];
         assert_eq!(timeline.queued, expected);
         assert_eq!(
@@ -266,7 +296,7 @@ mod tests {
             at: at(15),
             was_ended: false,
         };
-        let timeline = of(&run(queued(15), 15), &attempts[..1], &[early]);
+        let timeline = of(&run(queued(15), 15), &attempts[..1], &[early], &[]);
         assert_eq!(
             timeline.parked,
             [(QueueReason::RetryBackoff, seconds(10, 15))]
@@ -275,9 +305,9 @@ mod tests {
 
     #[test]
     fn what_ended_without_a_lease_waited_until_then() {
-        let timeline = of(&run(ended(40), 90), &[], &[]);
+        let timeline = of(&run(ended(40), 90), &[], &[], &[]);
         assert_eq!(timeline.queued, [seconds(0, 40)]);
-        let timeline = of(&run(ended(10), 90), &[attempt(0, 5, 10)], &[]);
+        let timeline = of(&run(ended(10), 90), &[attempt(0, 5, 10)], &[], &[]);
         assert_eq!(timeline.queued, [seconds(0, 5)]);
         assert_eq!(timeline.parked, []);
         let parked = RunPlace::Parked(Parked {
@@ -285,10 +315,36 @@ mod tests {
             due: None,
             parked_at: at(10),
             active_run: None,
+            active_parked: None,
+            wait: None,
             last_code: None,
         });
         // Waiting is no queueing.
-        let timeline = of(&run(parked, 90), &[attempt(0, 5, 10)], &[]);
+        let timeline = of(&run(parked, 90), &[attempt(0, 5, 10)], &[], &[]);
+        assert_eq!((timeline.queued.len(), timeline.parked.len()), (1, 0));
+    }
+
+    /// R3.13: a wait is no queueing; what comes after its end is.
+    #[test]
+    fn a_wait_is_left_out() {
+        let waiting = AttemptRow {
+            outcome: AttemptOutcome::Waiting,
+            ..attempt(0, 5, 10)
+        };
+        let woken = [at(40)];
+        let timeline = of(
+            &run(queued(40), 45),
+            std::slice::from_ref(&waiting),
+            &[],
+            &woken,
+        );
+        assert_eq!(timeline.queued, [seconds(0, 5), seconds(40, 45)]);
+        assert_eq!(timeline.parked, []);
+        let later = [waiting.clone(), attempt(40, 41, 50)];
+        let timeline = of(&run(ended(50), 90), &later, &[], &woken);
+        assert_eq!((timeline.queued.len(), timeline.parked.len()), (2, 0));
+        // Cancelled while it waited.
+        let timeline = of(&run(ended(30), 90), &[waiting], &[], &[]);
         assert_eq!((timeline.queued.len(), timeline.parked.len()), (1, 0));
     }
 }

@@ -9,3 +9,5 @@ pub mod record_intent;
 pub mod record_outcome;
 pub mod release_run;
 pub mod renew_leases;
+pub mod submit_child;
+pub mod wait_run;

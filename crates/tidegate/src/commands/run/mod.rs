@@ -2,8 +2,10 @@
 
 mod explain;
 mod filter;
+mod input;
 mod resolve;
 mod submit;
+mod tree;
 mod watch;
 
 use std::fmt::Write as _;
@@ -55,6 +57,13 @@ pub enum RunCommand {
         /// The run, run_…
         run_id: RunId,
     },
+    /// Show the tree of children below a run
+    Children {
+        /// The run, run_…
+        run_id: RunId,
+    },
+    /// Answer what a waiting run asked
+    Input(input::Input),
     /// Cancel a run, or all that a filter selects
     Cancel {
         /// The run, run_…; without it all runs that the filter selects
@@ -96,6 +105,10 @@ impl RunCommand {
             Self::Explain { run_id } => {
                 output.show(&client.explain_run(run_id).await?, explained);
             }
+            Self::Children { run_id } => {
+                output.show(&client.run_children(run_id).await?, tree::drawn);
+            }
+            Self::Input(input) => return input.run(context, &client).await,
             Self::Resolve(resolve) => return resolve.run(context, &client).await,
             Self::Cancel {
                 run_id,
@@ -170,14 +183,26 @@ fn shown(run: &RunView) -> String {
 /// One run for people.
 pub fn one(run: &RunView) -> String {
     let reason = run.queue_reason.as_ref();
+    let wait = run.waiting_for.as_ref();
     facts([
         ("run", Some(run.run_id.to_string())),
         ("tenant", Some(run.tenant.to_string())),
         ("state", Some(run.state.to_string())),
         ("code", run.code.map(|code| code.to_string())),
         ("detail", run.detail.clone()),
-        ("waits for", reason.map(|reason| reason.code.to_string())),
-        ("what to do", reason.map(|reason| reason.remedy.clone())),
+        (
+            "waits for",
+            reason
+                .map(|reason| reason.code.to_string())
+                .or_else(|| wait.map(tree::waits_for)),
+        ),
+        (
+            "what to do",
+            reason
+                .map(|reason| reason.remedy.clone())
+                .or_else(|| wait.map(|wait| wait.remedy.clone())),
+        ),
+        ("parent", run.parent_run_id.map(|id| id.to_string())),
         (
             "cancel",
             run.cancel_requested.then(|| "requested".to_owned()),
@@ -231,6 +256,7 @@ fn list(runs: &[RunView]) -> String {
                 .queue_reason
                 .as_ref()
                 .map(|reason| reason.code.to_string())
+                .or_else(|| run.waiting_for.as_ref().map(|wait| wait.on.to_string()))
                 .or_else(|| run.code.map(|code| code.to_string()))
                 .or_else(|| {
                     run.review
