@@ -97,6 +97,8 @@ text_enum! {
         Key = "key",
         /// Its caller, who asked for less than was granted.
         Caller = "caller",
+        /// The run that started it.
+        Parent = "parent",
     }
 }
 
