@@ -154,7 +154,7 @@ impl Engine {
     /// Takes no new work from now on; claims that wait return empty.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Release);
-        self.claims().wake();
+        self.claims().wake_all();
     }
 
     /// The greatest age in the queue, as the store takes it.

@@ -4,7 +4,8 @@
 //! between two readings the book follows what this instance does itself and what others hint at.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    hash::Hash,
     ops::Bound,
 };
 
@@ -83,6 +84,64 @@ pub(crate) struct Book {
     costs: HashMap<Capability, MovingMean>,
     /// Requirement classes of descendants of background roots (R3.6), as far as they were read; never another kind's.
     background: HashSet<i32>,
+    /// What claims of this instance are just asking for: the next one asks for the rest.
+    in_flight: InFlight,
+    /// Rises with all that is learned of lanes.
+    learned: u64,
+}
+
+/// Runs that are being asked for, by lane and by group.
+#[derive(Debug, Default)]
+struct InFlight {
+    lanes: HashMap<LaneKey, i64>,
+    groups: HashMap<(i16, TenantId), i64>,
+}
+
+impl InFlight {
+    fn add(&mut self, ask: &LaneAsk, takes: i64) {
+        fn add<K: Eq + Hash>(counts: &mut HashMap<K, i64>, key: K, takes: i64) {
+            match counts.entry(key) {
+                Entry::Occupied(mut count) => {
+                    *count.get_mut() += takes;
+                    if *count.get() <= 0 {
+                        count.remove();
+                    }
+                }
+                Entry::Vacant(count) if takes > 0 => {
+                    count.insert(takes);
+                }
+                Entry::Vacant(_) => {}
+            }
+        }
+        add(&mut self.groups, group_key(ask.bucket, &ask.tenant), takes);
+        let lane = LaneKey {
+            bucket: ask.bucket,
+            tenant: ask.tenant.clone(),
+            class: ask.class,
+        };
+        add(&mut self.lanes, lane, takes);
+    }
+
+    /// What is being asked of a lane.
+    fn of_lane(&self, bucket: QuotaBucket, tenant: &TenantId, class: i32) -> i64 {
+        if self.lanes.is_empty() {
+            return 0;
+        }
+        let lane = LaneKey {
+            bucket,
+            tenant: tenant.clone(),
+            class,
+        };
+        self.lanes.get(&lane).copied().unwrap_or(0)
+    }
+
+    /// What is being asked of a group.
+    fn of_group(&self, key: &(i16, TenantId)) -> i64 {
+        if self.groups.is_empty() {
+            return 0;
+        }
+        self.groups.get(key).copied().unwrap_or(0)
+    }
 }
 
 #[derive(Debug)]
@@ -103,11 +162,22 @@ struct Lane {
     /// Nothing stands before this.
     from: Place,
     misses: u32,
+    /// When something of it was learned last, by [`Book::learned`].
+    learned: u64,
 }
 
 impl Lane {
-    fn awake(&self) -> bool {
-        self.queued > 0 && self.misses < MISSES_MAX
+    fn awake(&self, in_flight: i64) -> bool {
+        self.left(in_flight) > 0 && self.misses < MISSES_MAX
+    }
+
+    /// What nobody of this instance is asking for.
+    const fn left(&self, in_flight: i64) -> i64 {
+        if self.queued == i64::MAX {
+            i64::MAX
+        } else {
+            self.queued - in_flight
+        }
     }
 }
 
@@ -119,6 +189,7 @@ impl Book {
     /// Takes over what was read of the lanes after `after`, up to where the chunk ends.
     pub(crate) fn read(&mut self, after: Option<&LaneKey>, chunk: &LaneChunk) {
         self.forget(after, chunk.next.as_ref());
+        self.learned += 1;
         for row in &chunk.lanes {
             if let Some(pass) = row.pass {
                 self.passes.absorb(&row.tenant, pass);
@@ -135,7 +206,7 @@ impl Book {
                 self.background.insert(row.class);
             }
             group.running = row.running;
-            group.lanes.insert(row.class, Lane::of(row));
+            group.lanes.insert(row.class, Lane::of(row, self.learned));
         }
         if chunk.next.is_none() {
             self.groups.retain(|_, group| !group.lanes.is_empty());
@@ -164,6 +235,7 @@ impl Book {
 
     /// A run has come into a lane.
     pub(crate) fn queued(&mut self, hint: &LaneHint) {
+        self.learned += 1;
         let group = self
             .groups
             .entry(group_key(hint.lane.bucket, &hint.lane.tenant))
@@ -186,6 +258,7 @@ impl Book {
             queued: 0,
             from: Place::FIRST,
             misses: 0,
+            learned: 0,
         });
         if lane.queued <= 0 || place < lane.head {
             lane.head = place;
@@ -197,6 +270,7 @@ impl Book {
         }
         lane.queued = lane.queued.saturating_add(1);
         lane.misses = 0;
+        lane.learned = self.learned;
     }
 
     /// Leases of a tenant's bucket have ended.
@@ -242,53 +316,73 @@ impl Book {
     }
 
     /// Whether a claim may take from a lane.
-    fn reaches(&self, want: Want<'_>, class: i32, lane: &Lane) -> bool {
-        lane.awake()
+    fn reaches(
+        &self,
+        want: Want<'_>,
+        key: &(i16, TenantId),
+        group: &Group,
+        class: i32,
+        lane: &Lane,
+    ) -> bool {
+        lane.awake(self.in_flight.of_lane(group.bucket, &key.1, class))
             && want.capabilities.contains(&lane.capability)
             && (want.background > 0 || !self.background.contains(&class))
     }
 
     /// What to ask of which lanes, in order.
     pub(crate) fn plan(&self, want: Want<'_>, share: impl Fn(&TenantId) -> Share) -> Vec<LaneAsk> {
-        let mut members: Vec<(&TenantId, &Group)> = Vec::new();
+        let mut members: Vec<(&(i16, TenantId), &Group)> = Vec::new();
         let mut heads: Vec<GroupHead> = Vec::new();
-        for ((_, tenant), group) in &self.groups {
-            let Some(lane) = group.first(|class, lane| self.reaches(want, class, lane)) else {
+        for (key, group) in &self.groups {
+            let tenant = &key.1;
+            let Some(lane) = group.first(|class, lane| self.reaches(want, key, group, class, lane))
+            else {
                 continue;
             };
             let share = share(tenant);
+            let cap = buckets::effective_cap(group.bucket, share.tier.cap(group.bucket), want.fair);
+            let in_flight = self.in_flight.of_group(key);
+            if cap.is_some() && in_flight > 0 {
+                // The claim that is under way holds the lock of the bucket; it wakes the next one.
+                continue;
+            }
             heads.push(GroupHead {
                 bucket: group.bucket,
-                running: group.running,
-                cap: buckets::effective_cap(group.bucket, share.tier.cap(group.bucket), want.fair),
+                running: group.running + in_flight,
+                cap,
                 weight: share.weight,
                 pass: self.passes.of(tenant),
                 created_ms: lane.created_ms,
                 position: lane.head.position,
             });
-            members.push((tenant, group));
+            members.push((key, group));
         }
         let mut views = Vec::new();
         let mut lanes: Vec<&Lane> = Vec::new();
         for index in fairness::shortlist(&heads, want.runs, want.fair) {
-            let (tenant, group) = members[index];
+            let (key, group) = members[index];
+            let tenant = &key.1;
             let share = share(tenant);
             for (class, lane) in &group.lanes {
-                if self.reaches(want, *class, lane) {
+                if self.reaches(want, key, group, *class, lane) {
                     views.push(LaneView {
                         bucket: group.bucket,
                         of_background: self.background.contains(class),
                         tenant: tenant.clone(),
                         class: *class,
                         weight: share.weight,
-                        running: group.running,
+                        running: heads[index].running,
                         cap: share.tier.cap(group.bucket),
                         head_rank: lane.head.rank,
                         head_urgency: lane.head.urgency,
                         head_position: lane.head.position,
                         head_created_ms: lane.created_ms,
                         next_created_ms: lane.next_created_ms.clone(),
-                        queued_hint: lane.queued,
+                        queued_hint: lane.left(self.in_flight.of_lane(
+                            group.bucket,
+                            tenant,
+                            *class,
+                        )),
                         pass: heads[index].pass,
                         cost: self.cost(&lane.capability),
                     });
@@ -313,9 +407,25 @@ impl Book {
             .collect()
     }
 
-    /// What the asked lanes gave. Whether another look soon may give more.
+    /// Takes note that a claim asks; answers what is known at this moment.
+    pub(crate) fn asks(&mut self, asks: &[LaneAsk]) -> u64 {
+        for ask in asks {
+            self.in_flight.add(ask, i64::from(ask.take));
+        }
+        self.learned
+    }
+
+    /// The claim that asked has had its answer, or was given up.
+    pub(crate) fn answered(&mut self, asks: &[LaneAsk]) {
+        for ask in asks {
+            self.in_flight.add(ask, -i64::from(ask.take));
+        }
+    }
+
+    /// What the lanes gave that were asked when so much was known. Whether another look soon may give more.
     pub(crate) fn took(
         &mut self,
+        known: u64,
         asks: &[LaneAsk],
         opened: &[OpenedLease],
         share: impl Fn(&TenantId) -> Share,
@@ -345,7 +455,7 @@ impl Book {
             let Some(lane) = group.lanes.get_mut(&ask.class) else {
                 continue;
             };
-            again |= lane.gave(ask, taken, last);
+            again |= lane.gave(known, ask, taken, last);
         }
         again
     }
@@ -363,7 +473,7 @@ impl Group {
 }
 
 impl Lane {
-    fn of(row: &LaneRow) -> Self {
+    fn of(row: &LaneRow, learned: u64) -> Self {
         let head = Place {
             rank: row.head_rank,
             urgency: row.head_urgency,
@@ -381,24 +491,30 @@ impl Lane {
             queued: row.queued.unwrap_or(i64::MAX),
             from: head,
             misses: 0,
+            learned,
         }
     }
 
     /// Follows what a claim took. Whether to ask again soon.
-    fn gave(&mut self, ask: &LaneAsk, taken: i64, last: Option<&OpenedLease>) -> bool {
+    fn gave(&mut self, known: u64, ask: &LaneAsk, taken: i64, last: Option<&OpenedLease>) -> bool {
+        // What was learned meanwhile may count runs that the claim did not see, or that it took: rather too many.
+        let newer = self.learned > known;
         if let Some(last) = last {
             // Rows behind the last one taken were skipped only where somebody else holds them.
             let next = Place {
                 position: last.place.position.saturating_add(1),
                 ..last.place
             };
-            self.from = self.from.max(next);
-            self.head = self.head.max(next);
-            self.created_ms = last.created_at.timestamp_millis();
-            let passed = usize::try_from(taken).unwrap_or(0);
-            self.next_created_ms
-                .drain(..passed.min(self.next_created_ms.len()));
-            if self.queued != i64::MAX {
+            // Set back meanwhile: something stands before all that the claim saw.
+            if self.from >= ask.from {
+                self.from = self.from.max(next);
+                self.head = self.head.max(next);
+                self.created_ms = last.created_at.timestamp_millis();
+                let passed = usize::try_from(taken).unwrap_or(0);
+                self.next_created_ms
+                    .drain(..passed.min(self.next_created_ms.len()));
+            }
+            if self.queued != i64::MAX && !newer {
                 self.queued = (self.queued - taken).max(0);
             }
         }
@@ -408,8 +524,10 @@ impl Lane {
         }
         if ask.cap.is_none() {
             // It gave all that it had; a hint or the next reading brings it back.
-            self.queued = 0;
-            return false;
+            if !newer {
+                self.queued = 0;
+            }
+            return newer;
         }
         self.misses += 1;
         self.misses < MISSES_MAX

@@ -18,14 +18,18 @@ use std::{
     time::Duration,
 };
 
-use tidegate_model::PoolId;
+use tidegate_model::{PoolId, TenantId};
 use tidegate_policy::tiers::Tiers;
-use tokio::sync::{Mutex, Notify};
+use tidegate_store::attempts::open::LaneAsk;
+use tokio::sync::{Mutex, Notify, Semaphore, SemaphorePermit};
 
 pub use book::LaneHint;
 pub(crate) use book::{AT_THE_HEAD, Book, Share, Want};
 
 use crate::trouble::Trouble;
+
+/// How many claims of an instance ask the database at once.
+const LOOKS_MAX: usize = 4;
 
 /// Claims of this instance: what it knows of the lanes, one wake-up for all.
 #[derive(Debug)]
@@ -40,10 +44,12 @@ pub struct Claims {
     /// Whether something has changed that nobody said precisely.
     stale: AtomicBool,
     pub(crate) pools: Mutex<pools::PoolsView>,
-    woken: Notify,
     hints: Notify,
     outbox: parking_lot::Mutex<wake::Outbox>,
-    waiting: parking_lot::Mutex<HashMap<PoolId, u32>>,
+    /// By pool and whether they take background work.
+    waiting: parking_lot::Mutex<HashMap<(PoolId, bool), wake::Waiters>>,
+    /// Claims that may ask the database at once.
+    looks: Semaphore,
     /// What each tenant may have, as the last claim knew it.
     tiers: parking_lot::RwLock<Arc<Tiers>>,
     /// Of claims in background lanes, beside foreground ones that got through.
@@ -60,10 +66,10 @@ impl Claims {
             complete: AtomicBool::new(false),
             stale: AtomicBool::new(false),
             pools: Mutex::default(),
-            woken: Notify::new(),
             hints: Notify::new(),
             outbox: parking_lot::Mutex::default(),
             waiting: parking_lot::Mutex::default(),
+            looks: Semaphore::new(LOOKS_MAX),
             tiers: parking_lot::RwLock::default(),
             background: parking_lot::Mutex::new(Trouble::new("claiming in background lanes")),
         }
@@ -71,7 +77,29 @@ impl Claims {
 
     /// Slots that wait in claims of this instance, by pool: what an idle worker looks like from here.
     pub fn waiting(&self) -> HashMap<PoolId, u32> {
-        self.waiting.lock().clone()
+        let mut slots: HashMap<PoolId, u32> = HashMap::new();
+        for ((pool, _), waiters) in self.waiting.lock().iter() {
+            *slots.entry(pool.clone()).or_default() += waiters.slots;
+        }
+        slots
+    }
+
+    /// Plans a claim when its turn has come. What it asks for is left alone by others until the answer is dropped.
+    pub(crate) async fn ask(
+        &self,
+        want: Want<'_>,
+        share: impl Fn(&TenantId) -> Share,
+    ) -> Asked<'_> {
+        // Never closed; should it be, a claim need not wait.
+        let turn = self.looks.acquire().await.ok();
+        let mut book = self.book.lock();
+        let asks = book.plan(want, share);
+        Asked {
+            known: book.asks(&asks),
+            claims: self,
+            asks,
+            _turn: turn,
+        }
     }
 
     /// Tiers and overrides, as the last claim knew them.
@@ -101,5 +129,24 @@ impl Claims {
 
     fn take_stale(&self) -> bool {
         self.stale.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// What a claim asks for, until it has its answer or is given up.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    claims: &'a Claims,
+    /// The lanes in order.
+    pub(crate) asks: Vec<LaneAsk>,
+    /// How much was known, see [`Book::took`].
+    pub(crate) known: u64,
+    _turn: Option<SemaphorePermit<'a>>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if !self.asks.is_empty() {
+            self.claims.book.lock().answered(&self.asks);
+        }
     }
 }

@@ -1,12 +1,18 @@
 //! Wake-ups: at once inside this instance, debounced and outside every hot transaction to the others.
 
-use std::{collections::HashMap, fmt::Write as _, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use tidegate_model::{Capability, PoolId, TenantId, run::QuotaBucket};
 use tidegate_store::{
     attempts::{bucket_number, bucket_of},
     lanes::LaneKey,
 };
+use tokio::sync::{Notify, futures::Notified};
 use tokio_util::sync::CancellationToken;
 
 use super::{Claims, LaneHint};
@@ -24,42 +30,78 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const RELISTEN: Duration = Duration::from_secs(1);
 
 impl Claims {
-    /// Wakes the claims that wait on this instance.
+    /// Wakes the claim that has waited longest, of each pool and of those that take background work and those that do not.
+    /// One that takes something wakes the next, so that work finds its workers one after the other and not all of them at
+    /// once.
     pub fn wake(&self) {
-        self.woken.notify_waiters();
-    }
-
-    /// Resolves at the next wake-up. Create it before looking for work, or one is missed.
-    pub(crate) fn woken(&self) -> tokio::sync::futures::Notified<'_> {
-        self.woken.notified()
-    }
-
-    /// Counts a claim as waiting until the guard is dropped.
-    pub(crate) fn wait_for(&self, pool: &PoolId, slots: u32) -> Waiting<'_> {
-        *self.waiting.lock().entry(pool.clone()).or_default() += slots;
-        Waiting {
-            claims: self,
-            pool: pool.clone(),
-            slots,
+        for waiters in self.waiting.lock().values() {
+            waiters.woken.notify_one();
         }
     }
+
+    /// Wakes all claims that wait on this instance.
+    pub(crate) fn wake_all(&self) {
+        for waiters in self.waiting.lock().values() {
+            waiters.woken.notify_waiters();
+        }
+    }
+
+    /// Wakes the next claims of a pool: there may be more where something was found.
+    pub(crate) fn wake_next(&self, pool: &PoolId) {
+        let waiting = self.waiting.lock();
+        for background in [false, true] {
+            if let Some(waiters) = waiting.get(&(pool.clone(), background)) {
+                waiters.woken.notify_one();
+            }
+        }
+    }
+
+    /// Counts a claim as waiting until the guard is dropped; `background` where it takes background work too.
+    pub(crate) fn wait_for(&self, pool: &PoolId, background: bool, slots: u32) -> Waiting<'_> {
+        let key = (pool.clone(), background);
+        let mut waiting = self.waiting.lock();
+        let waiters = waiting.entry(key.clone()).or_default();
+        waiters.slots += slots;
+        Waiting {
+            claims: self,
+            key,
+            slots,
+            woken: Arc::clone(&waiters.woken),
+        }
+    }
+}
+
+/// Claims that wait for the same.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    pub(crate) slots: u32,
+    woken: Arc<Notify>,
 }
 
 /// A claim that waits.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     claims: &'a Claims,
-    pool: PoolId,
+    key: (PoolId, bool),
     slots: u32,
+    woken: Arc<Notify>,
+}
+
+impl Waiting<'_> {
+    /// Resolves at the next wake-up; dropped after that, it wakes the next claim in its place. Create and enable it before
+    /// looking for work, or one is missed.
+    pub(crate) fn woken(&self) -> Notified<'_> {
+        self.woken.notified()
+    }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut waiting = self.claims.waiting.lock();
-        if let Some(slots) = waiting.get_mut(&self.pool) {
-            *slots = slots.saturating_sub(self.slots);
-            if *slots == 0 {
-                waiting.remove(&self.pool);
+        if let Some(waiters) = waiting.get_mut(&self.key) {
+            waiters.slots = waiters.slots.saturating_sub(self.slots);
+            if waiters.slots == 0 {
+                waiting.remove(&self.key);
             }
         }
     }
@@ -248,5 +290,39 @@ async fn hear(engine: &Engine) -> Result<(), tidegate_store::Error> {
         }
         engine.claims().hear(lines);
         engine.claims().wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::Future, pin::pin, task::Poll};
+
+    use super::*;
+
+    async fn woken(waiting: &mut (impl Future<Output = ()> + Unpin)) -> bool {
+        futures::poll!(waiting).is_ready()
+    }
+
+    /// R3.8: a wake-up wakes one claim of a pool, the next one follows it, and one that leaves hands its wake-up on.
+    #[tokio::test]
+    async fn claims_are_woken_one_after_the_other() {
+        let claims = Claims::new(Duration::from_secs(1));
+        let pool = PoolId::builtin();
+        let waiting: Vec<Waiting<'_>> = (0..3).map(|_| claims.wait_for(&pool, true, 2)).collect();
+        assert_eq!(claims.waiting(), HashMap::from([(pool.clone(), 6)]));
+        let mut first = Box::pin(waiting[0].woken());
+        let mut second = Box::pin(waiting[1].woken());
+        let mut third = pin!(waiting[2].woken());
+        for waits in [&mut first, &mut second] {
+            assert!(!woken(waits).await);
+        }
+        assert!(matches!(futures::poll!(&mut third), Poll::Pending));
+        claims.wake();
+        assert!(woken(&mut first).await);
+        assert!(!woken(&mut second).await);
+        claims.wake_next(&pool);
+        // The second one is told, but has gone before it looked.
+        drop(second);
+        assert!(woken(&mut third).await);
     }
 }

@@ -31,9 +31,12 @@ pub async fn claim(
     let holder = holder(engine, principal, &request)?;
     let until = Instant::now() + Duration::from_millis(request.wait_ms);
     let poll = Duration::from_millis(u64::from(engine.settings().claim_poll_ms));
-    let _waiting = engine.claims().wait_for(&holder.pool, request.max);
+    let background = request.max_background != Some(0);
+    let waiting = engine
+        .claims()
+        .wait_for(&holder.pool, background, request.max);
     loop {
-        let woken = engine.claims().woken();
+        let woken = waiting.woken();
         tokio::pin!(woken);
         // Registered before looking: work that comes in between wakes us.
         woken.as_mut().enable();
@@ -129,31 +132,43 @@ async fn claim_now(
             .min(request.max),
         fair: engine.settings().run_fairness,
     };
-    let asks = claims.book.lock().plan(want, share);
-    if asks.is_empty() {
+    let asked = claims.ask(want, share).await;
+    if asked.asks.is_empty() {
         return Ok(Look {
             leases: Vec::new(),
             again_in: owed,
         });
     }
-    let (background, counted): (Vec<LaneAsk>, Vec<LaneAsk>) = asks
-        .into_iter()
+    let (background, counted): (Vec<LaneAsk>, Vec<LaneAsk>) = asked
+        .asks
+        .iter()
+        .cloned()
         .partition(|ask| ask.bucket == QuotaBucket::Background);
     let started = Instant::now();
     let fleet = engine.store().fleet();
     let mut opened = fleet.open_foreground(holder, &counted).await?;
-    let mut again = claims.book.lock().took(&counted, &opened, share);
+    let mut again = claims
+        .book
+        .lock()
+        .took(asked.known, &counted, &opened, share);
     if !background.is_empty() {
         // What the first statement opened is held already: an error here must not lose it.
         match fleet.open_background(holder, &background).await {
             Ok(more) => {
-                again |= claims.book.lock().took(&background, &more, share);
+                again |= claims
+                    .book
+                    .lock()
+                    .took(asked.known, &background, &more, share);
                 opened.extend(more);
                 claims.background.lock().over();
             }
             Err(error) if opened.is_empty() => return Err(error.into()),
             Err(error) => claims.background.lock().met(&error.into()),
         }
+    }
+    drop(asked);
+    if !opened.is_empty() {
+        claims.wake_next(&holder.pool);
     }
     metrics::histogram!("tidegate_claim_seconds").record(started.elapsed().as_secs_f64());
     Ok(Look {

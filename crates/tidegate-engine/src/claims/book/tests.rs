@@ -148,7 +148,7 @@ fn full_lanes_rest_until_a_lease_ends() {
             break;
         }
         looks += 1;
-        let again = book.took(&asks, &[], share);
+        let again = book.took(book.learned, &asks, &[], share);
         assert_eq!(again, looks < MISSES_MAX);
     }
     assert_eq!(looks, MISSES_MAX);
@@ -169,4 +169,48 @@ fn costs_order_the_tenants() {
     let changes = book.passes().take_pending();
     assert_eq!(changes.len(), 1);
     assert!(changes[0].change > 0);
+}
+
+/// R3.8: what one claim is asking for, the next one leaves alone; a bucket with a cap is asked by one claim at a time.
+#[test]
+fn claims_ask_for_different_runs() {
+    let (acme, globex) = (lane("acme", 1), lane("globex", 1));
+    let mut uncounted = globex.clone();
+    uncounted.bucket = QuotaBucket::Uncounted;
+    let mut book = Book::default();
+    let rows = vec![row(&acme, 1, 9, 0), row(&uncounted, 2, 13, 0)];
+    book.read(None, &chunk(rows, None));
+    let first = plan(&book);
+    let takes: Vec<i32> = first.iter().map(|ask| ask.take).collect();
+    assert_eq!(takes, [2, 8], "the cap of acme is 2");
+    let known = book.asks(&first);
+    let second = asked(&book);
+    assert_eq!(second, [("globex".to_owned(), 1, 5)]);
+    // Nothing was there after all, and a reading in between does not make it forget what is under way.
+    book.read(None, &chunk(vec![row(&acme, 1, 9, 0)], None));
+    assert_eq!(asked(&book), []);
+    book.took(known, &first, &[], share);
+    book.answered(&first);
+    assert_eq!(asked(&book), [("acme".to_owned(), 1, 2)]);
+}
+
+/// R3.8: a run that came while a claim was under way is not forgotten when that claim finds nothing.
+#[test]
+fn what_comes_meanwhile_is_kept() {
+    let mut acme = lane("acme", 1);
+    acme.bucket = QuotaBucket::Uncounted;
+    let mut book = Book::default();
+    book.read(None, &chunk(vec![row(&acme, 1, 1, 0)], None));
+    let first = plan(&book);
+    let known = book.asks(&first);
+    book.queued(&hint(&acme, AT_THE_HEAD));
+    assert!(book.took(known, &first, &[], share), "look again");
+    book.answered(&first);
+    let next = plan(&book);
+    assert_eq!(next[0].from, Place::FIRST);
+    // And what comes before a claim and is not found is gone until the next reading.
+    let known = book.asks(&next);
+    assert!(!book.took(known, &next, &[], share));
+    book.answered(&next);
+    assert_eq!(asked(&book), []);
 }
