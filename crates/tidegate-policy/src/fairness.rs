@@ -118,12 +118,18 @@ pub fn plan(lanes: &[LaneView], want: u32, want_background: u32, fairness_on: bo
 
 /// Places from here on count against what the claimer takes of background.
 const BACKGROUND: usize = 2;
+/// How many places there are.
+const PLACES: usize = BACKGROUND + 2;
+
+const fn place(lane: &LaneView) -> usize {
+    place_of(lane.bucket, lane.of_background)
+}
 
 /// Where a lane stands among equals: foreground, uncounted, background, descendants of background roots.
-const fn place(lane: &LaneView) -> usize {
-    match lane.bucket {
+const fn place_of(bucket: QuotaBucket, of_background: bool) -> usize {
+    match bucket {
         QuotaBucket::Foreground => 0,
-        QuotaBucket::Uncounted if lane.of_background => BACKGROUND + 1,
+        QuotaBucket::Uncounted if of_background => BACKGROUND + 1,
         QuotaBucket::Uncounted => 1,
         QuotaBucket::Background => BACKGROUND,
     }
@@ -218,7 +224,7 @@ struct Plan<'a> {
     fair: bool,
     groups: Vec<Group>,
     passes: Vec<u64>,
-    heaps: [BinaryHeap<Turn>; BACKGROUND + 2],
+    heaps: [BinaryHeap<Turn>; PLACES],
     asks: Vec<Ask>,
     ask_of_lane: HashMap<usize, usize>,
 }

@@ -316,74 +316,88 @@ impl Book {
     }
 
     /// Whether a claim may take from a lane.
-    fn reaches(
+    fn reaches(&self, want: Want<'_>, member: Member<'_>, class: i32, lane: &Lane) -> bool {
+        let in_flight = self
+            .in_flight
+            .of_lane(member.group.bucket, member.tenant(), class);
+        lane.awake(in_flight)
+            && want.capabilities.contains(&lane.capability)
+            && self.background.contains(&class) == member.of_background
+    }
+
+    /// A tenant's bucket as the shortlist takes it, by the first run that a claim reaches.
+    fn head(
         &self,
         want: Want<'_>,
-        key: &(i16, TenantId),
-        group: &Group,
-        class: i32,
-        lane: &Lane,
-    ) -> bool {
-        lane.awake(self.in_flight.of_lane(group.bucket, &key.1, class))
-            && want.capabilities.contains(&lane.capability)
-            && (want.background > 0 || !self.background.contains(&class))
+        member: Member<'_>,
+        share: impl Fn(&TenantId) -> Share,
+    ) -> Option<GroupHead> {
+        let group = member.group;
+        let lane = group.first(|class, lane| self.reaches(want, member, class, lane))?;
+        let share = share(member.tenant());
+        let cap = buckets::effective_cap(group.bucket, share.tier.cap(group.bucket), want.fair);
+        let in_flight = self.in_flight.of_group(member.key);
+        if cap.is_some() && in_flight > 0 {
+            // The claim that is under way holds the lock of the bucket; it wakes the next one.
+            return None;
+        }
+        Some(GroupHead {
+            bucket: group.bucket,
+            of_background: member.of_background,
+            running: group.running + in_flight,
+            cap,
+            weight: share.weight,
+            pass: self.passes.of(member.tenant()),
+            created_ms: lane.created_ms,
+            position: lane.head.position,
+        })
     }
 
     /// What to ask of which lanes, in order.
     pub(crate) fn plan(&self, want: Want<'_>, share: impl Fn(&TenantId) -> Share) -> Vec<LaneAsk> {
-        let mut members: Vec<(&(i16, TenantId), &Group)> = Vec::new();
+        let mut members: Vec<Member<'_>> = Vec::new();
         let mut heads: Vec<GroupHead> = Vec::new();
         for (key, group) in &self.groups {
-            let tenant = &key.1;
-            let Some(lane) = group.first(|class, lane| self.reaches(want, key, group, class, lane))
-            else {
-                continue;
-            };
-            let share = share(tenant);
-            let cap = buckets::effective_cap(group.bucket, share.tier.cap(group.bucket), want.fair);
-            let in_flight = self.in_flight.of_group(key);
-            if cap.is_some() && in_flight > 0 {
-                // The claim that is under way holds the lock of the bucket; it wakes the next one.
-                continue;
+            for of_background in [false, true] {
+                let background = of_background || group.bucket == QuotaBucket::Background;
+                if (background && want.background == 0)
+                    || (of_background && self.background.is_empty())
+                {
+                    continue;
+                }
+                let member = Member {
+                    key,
+                    group,
+                    of_background,
+                };
+                if let Some(head) = self.head(want, member, &share) {
+                    heads.push(head);
+                    members.push(member);
+                }
             }
-            heads.push(GroupHead {
-                bucket: group.bucket,
-                running: group.running + in_flight,
-                cap,
-                weight: share.weight,
-                pass: self.passes.of(tenant),
-                created_ms: lane.created_ms,
-                position: lane.head.position,
-            });
-            members.push((key, group));
         }
         let mut views = Vec::new();
         let mut lanes: Vec<&Lane> = Vec::new();
         for index in fairness::shortlist(&heads, want.runs, want.fair) {
-            let (key, group) = members[index];
-            let tenant = &key.1;
-            let share = share(tenant);
-            for (class, lane) in &group.lanes {
-                if self.reaches(want, key, group, *class, lane) {
+            let (member, head) = (members[index], &heads[index]);
+            let tenant = member.tenant();
+            for (class, lane) in &member.group.lanes {
+                if self.reaches(want, member, *class, lane) {
                     views.push(LaneView {
-                        bucket: group.bucket,
-                        of_background: self.background.contains(class),
+                        bucket: head.bucket,
+                        of_background: head.of_background,
                         tenant: tenant.clone(),
                         class: *class,
-                        weight: share.weight,
-                        running: heads[index].running,
-                        cap: share.tier.cap(group.bucket),
+                        weight: head.weight,
+                        running: head.running,
+                        cap: share(tenant).tier.cap(head.bucket),
                         head_rank: lane.head.rank,
                         head_urgency: lane.head.urgency,
                         head_position: lane.head.position,
                         head_created_ms: lane.created_ms,
                         next_created_ms: lane.next_created_ms.clone(),
-                        queued_hint: lane.left(self.in_flight.of_lane(
-                            group.bucket,
-                            tenant,
-                            *class,
-                        )),
-                        pass: heads[index].pass,
+                        queued_hint: lane.left(self.in_flight.of_lane(head.bucket, tenant, *class)),
+                        pass: head.pass,
                         cost: self.cost(&lane.capability),
                     });
                     lanes.push(lane);
@@ -458,6 +472,20 @@ impl Book {
             again |= lane.gave(known, ask, taken, last);
         }
         again
+    }
+}
+
+/// A tenant's bucket; descendants of background roots apart from others.
+#[derive(Clone, Copy)]
+struct Member<'a> {
+    key: &'a (i16, TenantId),
+    group: &'a Group,
+    of_background: bool,
+}
+
+impl<'a> Member<'a> {
+    const fn tenant(self) -> &'a TenantId {
+        &self.key.1
     }
 }
 

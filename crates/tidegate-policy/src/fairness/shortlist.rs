@@ -4,11 +4,15 @@ use std::cmp::Ordering;
 
 use tidegate_model::run::QuotaBucket;
 
-/// A tenant's bucket with work, by its first run.
+use super::{PLACES, place_of};
+
+/// A tenant's bucket with work, by its first run; descendants of background roots apart from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupHead {
     /// Its account of claims.
     pub bucket: QuotaBucket,
+    /// Whether its runs descend from background roots (R3.6).
+    pub of_background: bool,
     /// Runs under a lease.
     pub running: i64,
     /// The most that may run, as in force; `None` is uncapped.
@@ -34,16 +38,13 @@ pub fn shortlist(groups: &[GroupHead], want: u32, fairness_on: bool) -> Vec<usiz
     if most == 0 {
         return chosen;
     }
-    for bucket in [
-        QuotaBucket::Foreground,
-        QuotaBucket::Uncounted,
-        QuotaBucket::Background,
-    ] {
+    for place in 0..PLACES {
         let mut with_room: Vec<usize> = groups
             .iter()
             .enumerate()
             .filter(|(_, group)| {
-                group.bucket == bucket && group.cap.is_none_or(|cap| group.running.max(0) < cap)
+                place_of(group.bucket, group.of_background) == place
+                    && group.cap.is_none_or(|cap| group.running.max(0) < cap)
             })
             .map(|(index, _)| index)
             .collect();

@@ -148,10 +148,13 @@ fn descendants_of_background_roots_count_as_background() {
     let lanes = [
         descendants,
         lane(Background, "globex", 2),
-        lane(Uncounted, "acme", 3),
+        LaneView {
+            queued_hint: 4,
+            ..lane(Uncounted, "acme", 3)
+        },
     ];
     assert_eq!(
-        takes(&lanes, &plan(&lanes, 4, 0, true)),
+        takes(&lanes, &plan(&lanes, 6, 0, true)),
         [("acme".to_owned(), 3, 4)]
     );
     let asks = plan(&lanes, 6, 2, true);
@@ -313,13 +316,13 @@ proptest! {
     }
 }
 
-/// The lanes by tenant and bucket, each group by its first run.
+/// The lanes by tenant and place, each group by its first run.
 fn groups(lanes: &[LaneView], fair: bool) -> (Vec<GroupHead>, Vec<Vec<usize>>) {
     let mut members: Vec<Vec<usize>> = Vec::new();
     for (index, lane) in lanes.iter().enumerate() {
         let same = |group: &&mut Vec<usize>| {
             let other = &lanes[group[0]];
-            other.bucket == lane.bucket && other.tenant == lane.tenant
+            place(other) == place(lane) && other.tenant == lane.tenant
         };
         match members.iter_mut().find(same) {
             Some(group) => group.push(index),
@@ -340,6 +343,7 @@ fn groups(lanes: &[LaneView], fair: bool) -> (Vec<GroupHead>, Vec<Vec<usize>>) {
         let lane = &lanes[*first.unwrap_or(&group[0])];
         GroupHead {
             bucket: lane.bucket,
+            of_background: lane.of_background,
             running: lane.running,
             cap: if first.is_some() {
                 buckets::effective_cap(lane.bucket, lane.cap, fair)
@@ -394,7 +398,7 @@ fn plain(lanes: &[LaneView], want: u32, want_background: u32) -> Vec<Ask> {
                 heads.push((index, running, pass));
             }
         }
-        let next = (0..BACKGROUND + 2)
+        let next = (0..PLACES)
             .filter_map(|at| {
                 heads
                     .iter()

@@ -40,6 +40,9 @@ impl Belongings {
                 "argumentsDigest": format!("sha256:{}", "0".repeat(64))})
             }
             "{callId}" => json!({"fence": self.fence, "outcome": "done"}),
+            "children" => json!({"fence": self.fence, "key": "a", "capability": "chat"}),
+            "wait" => json!({"fence": self.fence, "children": {}}),
+            "inputs" => json!({"text": "blue"}),
             "resolve" => json!({"verdict": "abandon"}),
             "state" => json!({"state": "suspended"}),
             _ => json!({}),
