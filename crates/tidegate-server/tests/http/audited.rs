@@ -8,7 +8,6 @@ use crate::rig::{Answer, Rig};
 
 /// A write that changes something: the route, the path with its names, the body.
 fn writes(key_id: &str) -> Vec<(&'static str, &'static str, String, Value)> {
-    let descriptor = json!({"contract": "capability-descriptor.v1", "poolId": "gpu", "descriptorEpoch": 1, "capabilities": ["ocr"]});
     let provider = json!({"kind": "openai_compatible", "baseUrl": "http://127.0.0.1:9/v1"});
     let model = json!({"provider": "p", "upstreamModel": "x"});
     let stdio = json!({"stdio": {"command": "/bin/true"}});
@@ -63,6 +62,13 @@ fn writes(key_id: &str) -> Vec<(&'static str, &'static str, String, Value)> {
             "/v1/admin/tool-servers/t",
             Value::Null,
         ),
+    ]
+}
+
+fn writes_of_tenants_and_pools() -> Vec<(&'static str, &'static str, String, Value)> {
+    let descriptor = json!({"contract": "capability-descriptor.v1", "poolId": "gpu", "descriptorEpoch": 1, "capabilities": ["ocr"]});
+    let named = |verb, route, path: &str, body| (verb, route, path.to_owned(), body);
+    vec![
         named(
             "PUT",
             "/v1/admin/tenants/{tenant}/override",
@@ -114,7 +120,8 @@ async fn every_administrative_write_is_audited() {
         .as_str()
         .unwrap()
         .to_owned();
-    let writes = writes(&spare);
+    let mut writes = writes(&spare);
+    writes.extend(writes_of_tenants_and_pools());
     for route in ROUTES {
         let administrative = ["/v1/admin/", "/v1/pools/"]
             .iter()
