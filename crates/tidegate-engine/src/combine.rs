@@ -1,4 +1,4 @@
-//! Combining concurrent calls: while one batch is in flight the next one gathers.
+//! Combining concurrent calls: while batches are in flight the next one gathers.
 //!
 //! A lone caller waits for nobody: its batch of one starts at once. A caller that goes away takes nothing back; what it
 //! asked for happens or not with its batch, as if it had waited.
@@ -10,6 +10,9 @@ use tidegate_model::Code;
 use tokio::sync::oneshot;
 
 use crate::{Engine, Error};
+
+/// How many batches of one kind are in flight at once: while one is being committed the database works on the other.
+const FLIGHTS: usize = 2;
 
 /// The answers to a batch, in its order.
 pub(crate) type Answers<O> = Pin<Box<dyn Future<Output = Vec<Result<O, Error>>> + Send>>;
@@ -30,7 +33,7 @@ type Call<I, O> = (I, oneshot::Sender<Result<O, Error>>);
 #[derive(Debug)]
 struct Waiting<I, O> {
     calls: Vec<Call<I, O>>,
-    in_flight: bool,
+    in_flight: usize,
 }
 
 impl<I, O> Combiner<I, O>
@@ -44,12 +47,12 @@ where
             max,
             waiting: Mutex::new(Waiting {
                 calls: Vec::new(),
-                in_flight: false,
+                in_flight: 0,
             }),
         }
     }
 
-    /// Calls `work` with this call and those that came while the last batch was in flight. `own` finds this combiner in
+    /// Calls `work` with this call and those that came while the last batches were in flight. `own` finds this combiner in
     /// the engine, which a batch keeps alive.
     pub(crate) async fn call(
         &self,
@@ -62,7 +65,9 @@ where
         let starts = {
             let mut waiting = self.waiting.lock();
             waiting.calls.push((item, answer));
-            !std::mem::replace(&mut waiting.in_flight, true)
+            let starts = waiting.in_flight < FLIGHTS;
+            waiting.in_flight += usize::from(starts);
+            starts
         };
         if starts {
             tokio::spawn(drain(engine.clone(), own, work));
@@ -75,7 +80,7 @@ where
     fn next(&self) -> Option<Vec<Call<I, O>>> {
         let mut waiting = self.waiting.lock();
         if waiting.calls.is_empty() {
-            waiting.in_flight = false;
+            waiting.in_flight -= 1;
             return None;
         }
         let taken = waiting.calls.len().min(self.max);

@@ -51,6 +51,8 @@ impl ConnectOptions {
             .options([
                 ("idle_in_transaction_session_timeout", idle.as_str()),
                 ("timezone", "UTC"),
+                ("plan_cache_mode", "force_generic_plan"),
+                ("jit", "off"),
             ]))
     }
 }
@@ -59,6 +61,10 @@ impl ConnectOptions {
 ///
 /// Each new connection looks at the database's identity before anything else happens on it. A promotion or a restore
 /// breaks every session, so that the generation of fences has risen before a claim can reach the other history (R4.7).
+///
+/// A connection plans each statement once: for the arrays of a batch PostgreSQL else prefers to plan anew at every call,
+/// which took longer than the calls (docs/benchmarks.md). What needs its parameters for its plan says so
+/// ([`Store::planned_read`](crate::Store)).
 ///
 /// The pool does not ping before each use: that costs a round trip per statement, and a dead connection shows itself by
 /// the error of the statement, which callers treat as [`Error::Unavailable`].

@@ -35,6 +35,16 @@ impl Store {
         self.detached(name, Around::Nothing, body).await
     }
 
+    /// Reads in a transaction whose statements are planned for the parameters of each call. Elsewhere a connection plans a
+    /// statement once, see [`crate::connect`]; a list whose filters may be absent needs a plan for those that are there.
+    pub(crate) async fn planned_read<T, F>(&self, name: &'static str, body: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'t> Fn(&'t mut PgConnection) -> TransactionFuture<'t, T> + Send + Sync + 'static,
+    {
+        self.detached(name, Around::PlannedTransaction, body).await
+    }
+
     async fn detached<T, F>(&self, name: &'static str, around: Around, body: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -73,6 +83,7 @@ impl Store {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Around {
     Transaction,
+    PlannedTransaction,
     Nothing,
 }
 
@@ -85,6 +96,11 @@ where
         return body(&mut connection).await;
     }
     let mut transaction = connection.begin().await?;
+    if around == Around::PlannedTransaction {
+        sqlx::query!("SET LOCAL plan_cache_mode = force_custom_plan")
+            .execute(&mut *transaction)
+            .await?;
+    }
     let value = body(&mut transaction).await?;
     transaction.commit().await?;
     Ok(value)

@@ -128,20 +128,30 @@ pub(super) async fn lock_leases(
         Closer::Takeover => ("takeover", 0),
         Closer::Grace { grace_ms } => ("grace", grace_ms),
     };
+    // The runs come first and alone, so that a lease is found by its whole key. Planned together, its scope came from the
+    // run and its bucket from the caller, and the index was read from one end to the other. `OFFSET 0` keeps the look-up
+    // one by key, whatever is thought of the table's size when this is planned.
     sqlx::query_as!(
         Row,
-        r#"SELECT l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation, l.fence_number,
+        r#"WITH known AS MATERIALIZED (
+               SELECT k.*, a.scope, a.capability, a.deadline, a.max_attempts, a.backoff_base_ms, a.backoff_max_ms,
+                      a.budget_ms, a.budget_tokens
+               FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::integer[], $5::bigint[])
+                    AS k(bucket, tenant, run_id, fence_generation, fence_number)
+               CROSS JOIN LATERAL (
+                   SELECT a.* FROM agent_runs a WHERE a.tenant = k.tenant AND a.run_id = k.run_id OFFSET 0) a
+           )
+           SELECT l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation, l.fence_number,
                   l.conversation_id, l.pool, l.stop_reason, l.used_tokens, l.has_effects,
-                  l.scope, l.class, l.charged, a.capability, a.deadline,
+                  l.scope, l.class, l.charged, k.capability AS "capability!", k.deadline,
                   -- Time under a lease: what passed since it ran out is nobody's.
                   used.ms AS "attempt_ms!", l.spent_tokens, l.spent_ms + used.ms AS "spent_ms!",
                   (extract(epoch FROM clock.now - l.stop_requested_at) * 1000)::bigint AS stop_to_release_ms,
-                  a.max_attempts, a.backoff_base_ms, a.backoff_max_ms, a.budget_ms, a.budget_tokens,
-                  coalesce(a.deadline <= clock.now, false) AS "deadline_passed!"
-           FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::integer[], $5::bigint[])
-                AS k(bucket, tenant, run_id, fence_generation, fence_number)
-           JOIN agent_runs a ON a.tenant = k.tenant AND a.run_id = k.run_id
-           JOIN run_leases l ON l.scope = a.scope AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
+                  k.max_attempts AS "max_attempts!", k.backoff_base_ms AS "backoff_base_ms!",
+                  k.backoff_max_ms AS "backoff_max_ms!", k.budget_ms, k.budget_tokens,
+                  coalesce(k.deadline <= clock.now, false) AS "deadline_passed!"
+           FROM known k
+           JOIN run_leases l ON l.scope = k.scope AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
             AND l.fence_generation = k.fence_generation AND l.fence_number = k.fence_number
            CROSS JOIN cluster c
            CROSS JOIN (SELECT clock_timestamp() AS now) clock

@@ -250,7 +250,9 @@ macro_rules! open_heads {
                    least(a.deadline, clock.now + (a.budget_ms - h.spent_ms) * interval '1 millisecond') AS must_end_at
             FROM heads h
             JOIN gone USING (run_id)
-            JOIN agent_runs a ON a.tenant = h.tenant AND a.run_id = h.run_id
+            -- By key, whatever is thought of the table's size when this is planned: a plain join may read all runs.
+            CROSS JOIN LATERAL (
+                SELECT a.* FROM agent_runs a WHERE a.tenant = h.tenant AND a.run_id = h.run_id OFFSET 0) a
             CROSS JOIN cluster c
             CROSS JOIN (SELECT clock_timestamp() AS now) clock
         ), leased AS (
