@@ -13,7 +13,7 @@ use tidegate_model::{Capability, TenantId, run::QuotaBucket};
 use tidegate_policy::{
     buckets::{self, Tier},
     estimates::MovingMean,
-    fairness::{self, GroupHead, LaneView, Passes},
+    fairness::{self, GroupHead, LaneView, Passes, Work},
     tiers::Tiers,
 };
 use tidegate_store::{
@@ -148,6 +148,8 @@ impl InFlight {
 struct Group {
     bucket: QuotaBucket,
     running: i64,
+    /// What the running ones were charged by estimate, in cost units.
+    charged: i64,
     lanes: BTreeMap<i32, Lane>,
 }
 
@@ -187,7 +189,12 @@ fn group_key(bucket: QuotaBucket, tenant: &TenantId) -> (i16, TenantId) {
 
 impl Book {
     /// Takes over what was read of the lanes after `after`, up to where the chunk ends.
-    pub(crate) fn read(&mut self, after: Option<&LaneKey>, chunk: &LaneChunk) {
+    pub(crate) fn read(
+        &mut self,
+        after: Option<&LaneKey>,
+        chunk: &LaneChunk,
+        share: impl Fn(&TenantId) -> Share,
+    ) {
         self.forget(after, chunk.next.as_ref());
         self.learned += 1;
         for row in &chunk.lanes {
@@ -200,18 +207,31 @@ impl Book {
                 .or_insert_with(|| Group {
                     bucket: row.bucket,
                     running: 0,
+                    charged: 0,
                     lanes: BTreeMap::new(),
                 });
             if row.of_background {
                 self.background.insert(row.class);
             }
             group.running = row.running;
+            group.charged = row.charged;
             group.lanes.insert(row.class, Lane::of(row, self.learned));
         }
         if chunk.next.is_none() {
-            self.groups.retain(|_, group| !group.lanes.is_empty());
-            self.passes
-                .observe(self.groups.keys().map(|(_, tenant)| tenant));
+            self.groups
+                .retain(|_, group| !group.lanes.is_empty() || group.running > 0);
+            let there = self.groups.iter().map(|((_, tenant), group)| {
+                let open = u64::try_from(group.charged).unwrap_or(0);
+                let weight = if open > 0 { share(tenant).weight } else { 1 };
+                let queued = !group.lanes.is_empty();
+                let work = Work {
+                    queued,
+                    open,
+                    weight,
+                };
+                (tenant, work)
+            });
+            self.passes.observe(there);
         }
     }
 
@@ -242,6 +262,7 @@ impl Book {
             .or_insert_with(|| Group {
                 bucket: hint.lane.bucket,
                 running: 0,
+                charged: 0,
                 lanes: BTreeMap::new(),
             });
         let (rank, urgency) = hint.place;
@@ -276,7 +297,10 @@ impl Book {
     /// Leases of a tenant's bucket have ended.
     pub(crate) fn freed(&mut self, bucket: QuotaBucket, tenant: &TenantId, leases: i64) {
         if let Some(group) = self.groups.get_mut(&group_key(bucket, tenant)) {
-            group.running = (group.running - leases).max(0);
+            let left = (group.running - leases).max(0);
+            // Which of them have ended is not said; on the average they were charged alike.
+            group.charged = group.charged / group.running.max(1) * left;
+            group.running = left;
             for lane in group.lanes.values_mut() {
                 lane.misses = 0;
             }
@@ -466,6 +490,7 @@ impl Book {
                 continue;
             };
             group.running += taken;
+            group.charged = group.charged.saturating_add(ask.cost.saturating_mul(taken));
             let Some(lane) = group.lanes.get_mut(&ask.class) else {
                 continue;
             };
@@ -562,5 +587,7 @@ impl Lane {
     }
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;

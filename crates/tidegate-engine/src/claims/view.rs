@@ -7,6 +7,7 @@ use std::{
 
 use tidegate_store::lanes::LaneKey;
 
+use super::Share;
 use crate::{Engine, Error};
 
 /// The lanes of one reading.
@@ -66,6 +67,11 @@ impl Engine {
             Err(_) if claims.is_complete() => return Ok(None),
             Err(_) => claims.reader.lock().await,
         };
+        if !reader.complete {
+            let scope = &self.settings().execution_scope;
+            let floor = self.store().fleet().pass_floor(scope).await?;
+            claims.book.lock().passes().absorb_floor(floor);
+        }
         if claims.take_stale() {
             reader.owed = true;
             reader.after = None;
@@ -99,10 +105,13 @@ impl Engine {
             )
             .await?;
         reader.last = Some((Instant::now(), started.elapsed()));
+        let tiers = self.tiers().await?;
         self.claims()
             .book
             .lock()
-            .read(reader.after.as_ref(), &chunk);
+            .read(reader.after.as_ref(), &chunk, |tenant| {
+                Share::of(&tiers, tenant)
+            });
         reader.seen.1 += chunk.lanes.len();
         reader.after = chunk.next;
         if reader.after.is_none() {
