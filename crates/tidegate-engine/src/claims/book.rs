@@ -4,7 +4,7 @@
 //! between two readings the book follows what this instance does itself and what others hint at.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, btree_map, hash_map::Entry},
     hash::Hash,
     ops::Bound,
 };
@@ -188,14 +188,21 @@ fn group_key(bucket: QuotaBucket, tenant: &TenantId) -> (i16, TenantId) {
 }
 
 impl Book {
-    /// Takes over what was read of the lanes after `after`, up to where the chunk ends.
+    /// How much is known; a reading that begins now is told it when it comes back.
+    pub(crate) const fn learned(&self) -> u64 {
+        self.learned
+    }
+
+    /// Takes over what was read of the lanes after `after`, up to where the chunk ends, when so much was `known`. What was
+    /// heard of a lane meanwhile the reading cannot have seen.
     pub(crate) fn read(
         &mut self,
         after: Option<&LaneKey>,
         chunk: &LaneChunk,
+        known: u64,
         share: impl Fn(&TenantId) -> Share,
     ) {
-        self.forget(after, chunk.next.as_ref());
+        self.forget(after, chunk.next.as_ref(), known);
         self.learned += 1;
         for row in &chunk.lanes {
             if let Some(pass) = row.pass {
@@ -215,7 +222,13 @@ impl Book {
             }
             group.running = row.running;
             group.charged = row.charged;
-            group.lanes.insert(row.class, Lane::of(row, self.learned));
+            let read = Lane::of(row, self.learned);
+            match group.lanes.entry(row.class) {
+                btree_map::Entry::Vacant(lane) => {
+                    lane.insert(read);
+                }
+                btree_map::Entry::Occupied(mut heard) => heard.get_mut().take_over(read),
+            }
         }
         if chunk.next.is_none() {
             self.groups
@@ -235,8 +248,8 @@ impl Book {
         }
     }
 
-    /// Drops the lanes from behind `after` up to `last`.
-    fn forget(&mut self, after: Option<&LaneKey>, last: Option<&LaneKey>) {
+    /// Drops the lanes from behind `after` up to `last`, but for those of which something was heard since so much was known.
+    fn forget(&mut self, after: Option<&LaneKey>, last: Option<&LaneKey>, known: u64) {
         let from = after.map_or(Bound::Unbounded, |key| {
             Bound::Included(group_key(key.bucket, &key.tenant))
         });
@@ -246,8 +259,9 @@ impl Book {
         for (key, group) in self.groups.range_mut((from, to)) {
             let first = after.filter(|after| group_key(after.bucket, &after.tenant) == *key);
             let end = last.filter(|last| group_key(last.bucket, &last.tenant) == *key);
-            group.lanes.retain(|class, _| {
-                first.is_some_and(|after| *class <= after.class)
+            group.lanes.retain(|class, lane| {
+                lane.learned > known
+                    || first.is_some_and(|after| *class <= after.class)
                     || end.is_some_and(|last| *class > last.class)
             });
         }
@@ -546,6 +560,17 @@ impl Lane {
             misses: 0,
             learned,
         }
+    }
+
+    /// Takes over a reading that had begun before something was heard of the lane: rather too many runs than too few.
+    fn take_over(&mut self, read: Self) {
+        if read.head <= self.head {
+            self.head = read.head;
+            self.created_ms = read.created_ms;
+        }
+        self.from = self.from.min(read.from);
+        self.queued = self.queued.max(read.queued);
+        self.next_created_ms = read.next_created_ms;
     }
 
     /// Follows what a claim took. Whether to ask again soon.

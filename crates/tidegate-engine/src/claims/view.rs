@@ -94,6 +94,7 @@ impl Engine {
             UPCOMING_WITHOUT_FAIRNESS
         };
         let started = Instant::now();
+        let known = self.claims().book.lock().learned();
         let chunk = self
             .store()
             .fleet()
@@ -109,7 +110,7 @@ impl Engine {
         self.claims()
             .book
             .lock()
-            .read(reader.after.as_ref(), &chunk, |tenant| {
+            .read(reader.after.as_ref(), &chunk, known, |tenant| {
                 Share::of(&tiers, tenant)
             });
         reader.seen.1 += chunk.lanes.len();
