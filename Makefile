@@ -10,6 +10,8 @@ export SQLX_OFFLINE := true
 
 ARGS ?=
 MINUTES ?= 60
+CLAIMS ?= 0
+PROFILE ?= test
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check tidy test unit chaos soak test-llm
@@ -45,8 +47,9 @@ chaos: ## kill, freeze, partition; one at a time
 
 test: setup check unit chaos ## everything that must pass
 
-soak: setup ## MINUTES (60) of load while everything goes wrong, judged by the history
-	TIDEGATE_SOAK_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test $(LOCKED) --workspace --test chaos -- \
+soak: setup ## MINUTES (60) and CLAIMS (0) of load while everything goes wrong, judged by the history (PROFILE=release is faster)
+	TIDEGATE_SOAK_SECONDS=$$(($(MINUTES) * 60)) TIDEGATE_SOAK_CLAIMS=$(CLAIMS) \
+		$(CARGO) test $(LOCKED) --profile $(PROFILE) --workspace --test chaos -- \
 		--test-threads=1 --nocapture soak $(ARGS)
 
 # By package, not by workspace: the failpoints of the test kit must not be in what is measured.

@@ -6,6 +6,8 @@
 mod bulk;
 #[path = "why/events.rs"]
 mod events;
+#[path = "why/fair.rs"]
+mod fair;
 #[path = "why/lists.rs"]
 mod lists;
 #[path = "why/order.rs"]

@@ -9,10 +9,10 @@ pub const FIRST_COST: u64 = 1_000;
 /// One part in this many of a mean is the newest run.
 const NEWEST: u64 = 8;
 
-/// The cost of an attempt.
+/// The cost of an attempt; at least 1, so that nobody is served for nothing while another one waits.
 pub fn cost(under_lease_ms: i64, tokens: i64) -> u64 {
     let ms = u64::try_from(under_lease_ms).unwrap_or(0);
-    ms.saturating_add(u64::try_from(tokens).unwrap_or(0))
+    ms.saturating_add(u64::try_from(tokens).unwrap_or(0)).max(1)
 }
 
 /// A moving mean of costs; the newest runs weigh most.
@@ -61,8 +61,8 @@ mod tests {
     }
 
     #[test]
-    fn absurd_figures_cost_nothing_or_everything() {
-        assert_eq!(cost(-5, -7), 0);
+    fn absurd_figures_cost_next_to_nothing_or_everything() {
+        assert_eq!(cost(-5, -7), 1);
         assert_eq!(cost(1_500, 500), 2_000);
         assert_eq!(cost(i64::MAX, i64::MAX), u64::MAX - 1);
     }

@@ -19,7 +19,7 @@ use crate::buckets;
 mod passes;
 mod shortlist;
 
-pub use passes::{PassChange, Passes};
+pub use passes::{PassChange, Passes, Work, stored_pass};
 pub use shortlist::{GroupHead, shortlist};
 
 /// How finely a pass resolves weights: a cost unit of a tenant with weight 1 is this much pass.

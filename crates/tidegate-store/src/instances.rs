@@ -30,14 +30,24 @@ pub struct Heartbeat {
     pub waiting_claims: Value,
 }
 
+/// What a beat tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beaten {
+    /// The database's clock, in milliseconds since 1970.
+    pub now_ms: i64,
+    /// Whether the instance serves a revision that is not noted yet as served by all.
+    pub ahead: bool,
+}
+
 /// Rows of instances that were not seen for this long are removed by the others.
 const FORGET_AFTER_HOURS: f64 = 24.0;
 
 impl Store {
     /// Writes the heartbeat. What runs is counted from the leases, not from what the process believes.
-    pub async fn beat(&self, beat: &Heartbeat) -> Result<(), Error> {
-        sqlx::query!(
-            "INSERT INTO instances AS i (instance_id, version, roles, draining, revision, clock_skew_ms, concurrency,
+    pub async fn beat(&self, beat: &Heartbeat) -> Result<Beaten, Error> {
+        Ok(sqlx::query_as!(
+            Beaten,
+            r#"INSERT INTO instances AS i (instance_id, version, roles, draining, revision, clock_skew_ms, concurrency,
                  background_concurrency, listening, waiting_claims, running, running_background)
              SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
                     count(l.run_id)::integer, (count(l.run_id) FILTER (WHERE l.bucket = 1))::integer
@@ -48,7 +58,9 @@ impl Store {
                                        ELSE clock_timestamp() END,
                  revision = excluded.revision, listening = excluded.listening,
                  waiting_claims = excluded.waiting_claims, running = excluded.running,
-                 running_background = excluded.running_background",
+                 running_background = excluded.running_background
+             RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS "now_ms!",
+                 $5 > coalesce((SELECT max(f.revision) FROM config_in_force f), 0) AS "ahead!""#,
             beat.instance.as_uuid(),
             beat.version,
             &beat.roles,
@@ -60,9 +72,8 @@ impl Store {
             beat.listening,
             beat.waiting_claims,
         )
-        .execute(self.pool())
-        .await?;
-        Ok(())
+        .fetch_one(self.pool())
+        .await?)
     }
 
     /// Removes an instance that has stopped.
@@ -133,15 +144,5 @@ impl Store {
         .execute(self.pool())
         .await?;
         Ok(done.rows_affected() == 1)
-    }
-
-    /// The database's clock, in milliseconds since 1970.
-    pub async fn clock_ms(&self) -> Result<i64, Error> {
-        let now = sqlx::query_scalar!(
-            r#"SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS "now!""#
-        )
-        .fetch_one(self.pool())
-        .await?;
-        Ok(now)
     }
 }

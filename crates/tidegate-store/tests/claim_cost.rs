@@ -13,7 +13,7 @@ use tidegate_model::{
 };
 use tidegate_store::{
     Store,
-    attempts::open::{LaneAsk, Place},
+    attempts::open::{LaneAsk, OpenedLease, Place},
 };
 use tidegate_testkit::TestCluster;
 
@@ -132,4 +132,73 @@ async fn a_claim_costs_the_same_whatever_is_queued() {
             );
         }
     }
+}
+
+/// Buffers of a claim that asks a tenant at its cap and another one.
+async fn beside_a_full_one(world: &World) -> i64 {
+    let class = world.class(&tenant("model")).await;
+    let ask = |name: &str, cap| LaneAsk {
+        bucket: QuotaBucket::Foreground,
+        tenant: tenant(name),
+        class,
+        take: 2,
+        cap: Some(cap),
+        cost: 1_000,
+        from: Place::FIRST,
+    };
+    sqlx::raw_sql("SELECT pg_stat_statements_reset()")
+        .execute(world.db.pool())
+        .await
+        .expect("reset");
+    let holder = world.holder("w", 30_000);
+    let asks = [ask("full-0", 2), ask("other-0", 100)];
+    let fleet = world.store.fleet();
+    let opened = fleet.open_foreground(&holder, &asks).await.expect("claim");
+    let full = |lease: &OpenedLease| lease.tenant.as_str() == "full-0";
+    assert!(opened.len() == 2 && !opened.iter().any(full), "at its cap");
+    world
+        .count(
+            "SELECT sum(shared_blks_hit + shared_blks_read)::bigint FROM pg_stat_statements
+             WHERE query LIKE '%attempt:open%' AND query NOT LIKE '%pg_stat_statements%'",
+        )
+        .await
+}
+
+/// O-03: what a claim costs beside a tenant at its cap does not grow with that tenant's backlog, from 1,000 to 100,000
+/// runs by a fifth at most.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_tenant_costs_the_same_whatever_it_has_queued_o_03() {
+    let world = counting().await;
+    let model = world.submit(&tenant("model"), RunKind::BusinessTask).await;
+    sqlx::raw_sql("UPDATE run_queue SET bucket = 0")
+        .execute(world.db.pool())
+        .await
+        .expect("foreground");
+    let mut connection = world.db.pool().acquire().await.expect("connection");
+    multiply(&mut connection, model, "other-", 1, 20).await;
+    let mut costs = Vec::new();
+    for more in [1_000, 99_000] {
+        multiply(&mut connection, model, "full-", 1, more).await;
+        if costs.is_empty() {
+            let full = LaneAsk {
+                bucket: QuotaBucket::Foreground,
+                tenant: tenant("full-0"),
+                class: world.class(&tenant("model")).await,
+                take: 2,
+                cap: Some(2),
+                cost: 1_000,
+                from: Place::FIRST,
+            };
+            let holder = world.holder("w", 30_000);
+            let fleet = world.store.fleet();
+            let opened = fleet.open_foreground(&holder, &[full]).await;
+            assert_eq!(opened.expect("claim").len(), 2);
+        }
+        // The first one pays for what was just written.
+        beside_a_full_one(&world).await;
+        costs.push(beside_a_full_one(&world).await);
+    }
+    println!("1,000 and 100,000 queued: {costs:?} buffers");
+    assert!(costs[0] > 0, "nothing was counted");
+    assert!(costs[1] * 5 <= costs[0] * 6 + 5, "{costs:?} buffers");
 }

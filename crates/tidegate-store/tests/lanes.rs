@@ -4,13 +4,15 @@
 
 mod rig;
 
+use std::collections::HashMap;
+
 use rig::{World, tenant};
 use sqlx::postgres::PgPoolOptions;
 use tidegate_model::{
     TenantId,
     run::{QuotaBucket, RunKind},
 };
-use tidegate_policy::fairness::PassChange;
+use tidegate_policy::fairness::{PassChange, stored_pass};
 use tidegate_store::Store;
 
 /// Rows of `run_queue` that the session's statements have touched so far.
@@ -176,32 +178,46 @@ async fn chunks_make_the_whole() {
     assert_eq!(rounds, 4);
 }
 
-/// R3.12: charges of several instances add up, a pass below the floor starts at the floor, and the floor never falls.
+/// R3.12: charges of several instances add up as the policy says, a tenant that was away starts where it came up, and the
+/// floor never falls.
 #[tokio::test]
 async fn stored_passes_add_up() {
     let (acme, globex) = (tenant("acme"), tenant("globex"));
     let world = World::new(&["acme", "globex"]).await;
     let fleet = world.store.fleet();
-    let change = |tenant: &TenantId, change| PassChange {
-        tenant: tenant.clone(),
-        change,
-    };
-    let add = async |floor, changes: &[PassChange]| {
-        fleet.add_passes("main", floor, changes).await.expect("add")
-    };
-    let first = add(10, &[change(&acme, 5), change(&globex, 7)]).await;
-    assert_eq!(first.floor, 10);
-    assert_eq!(first.passes, [(acme.clone(), 15), (globex.clone(), 17)]);
-    let second = add(3, &[change(&acme, -2)]).await;
-    assert_eq!(
-        (second.floor, second.passes),
-        (10, vec![(acme.clone(), 13)])
-    );
-    // Away for long, and back.
-    let third = add(100, &[change(&globex, 1)]).await;
-    assert_eq!(third.passes, [(globex.clone(), 101)]);
-    // No sum overflows, and none falls below zero.
-    let much = add(0, &[change(&acme, i64::MAX), change(&globex, i64::MIN)]).await;
-    let largest = u64::try_from(i64::MAX).expect("positive");
-    assert_eq!(much.passes, [(acme, largest), (globex, 0)]);
+    let mut expected: HashMap<TenantId, u64> = HashMap::new();
+    let largest = i64::MAX.unsigned_abs();
+    for (floor, changes) in [
+        (10, vec![(&acme, 5, 10), (&globex, 7, 10)]),
+        // What the floor is now does not matter to one who was there before.
+        (300, vec![(&acme, -2, 10)]),
+        // Away for long, and back.
+        (100, vec![(&globex, 1, 100)]),
+        // No sum overflows, and none falls below zero.
+        (0, vec![(&acme, i64::MAX, 0), (&globex, i64::MIN, 0)]),
+        (0, vec![(&acme, -1, 0), (&globex, 1, largest)]),
+    ] {
+        let changes: Vec<PassChange> = changes
+            .into_iter()
+            .map(|(tenant, change, from)| PassChange {
+                tenant: tenant.clone(),
+                change,
+                from,
+            })
+            .collect();
+        let stored = fleet
+            .add_passes("main", floor, &changes)
+            .await
+            .expect("add");
+        assert_eq!(stored.floor, if floor == 10 { 10 } else { 300 });
+        assert_eq!(fleet.pass_floor("main").await.expect("floor"), stored.floor);
+        for change in &changes {
+            let before = expected.get(&change.tenant).copied();
+            expected.insert(change.tenant.clone(), stored_pass(before, change));
+        }
+        for (tenant, pass) in stored.passes {
+            assert_eq!(expected[&tenant], pass, "{changes:?}");
+        }
+    }
+    assert_eq!(expected[&acme], largest - 1);
 }

@@ -12,6 +12,7 @@
 )]
 
 mod compare;
+mod flood;
 mod ours_alone;
 mod subjects;
 mod written;
@@ -65,6 +66,8 @@ enum Section {
     Backlog,
     /// Claims behind 200,000 dead rows that a snapshot pins.
     Pinned,
+    /// Waits of nine small tenants while one floods.
+    Flood,
     /// Rows, WAL and statements per run.
     Written,
     /// What an idle server uses.
@@ -72,13 +75,14 @@ enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Drain,
         Self::Submit,
         Self::Latency,
         Self::Caps,
         Self::Backlog,
         Self::Pinned,
+        Self::Flood,
         Self::Written,
         Self::Idle,
     ];
@@ -146,6 +150,7 @@ async fn run(args: &Args) -> Result<(), String> {
             Section::Caps => ours_alone::caps(&server, args).await?,
             Section::Backlog => ours_alone::backlog(&server, args).await?,
             Section::Pinned => ours_alone::pinned(&server, args).await?,
+            Section::Flood => flood::flood(&server, args).await?,
             Section::Written => written::written(&server, args).await?,
             Section::Idle => ours_alone::idle(&server, args).await?,
         }

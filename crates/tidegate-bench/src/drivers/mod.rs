@@ -2,8 +2,10 @@
 //!
 //! Every driver does the same with a run that does nothing and carries about 300 bytes of JSON. Verbs: `setup`,
 //! `load RUNS TENANTS` (as fast as it goes in), `submit RUNS CLIENTS` (one by one), `drain RUNS WORKERS`, `latency RATE
-//! SECONDS`. Drivers of others, outside of this program, have the same verbs.
+//! SECONDS`. Drivers of others, outside of this program, have the same verbs. We alone have `flood WORKERS MS`: small
+//! tenants beside what is queued already.
 
+mod flood;
 mod floor;
 mod floor_full;
 mod ours;
@@ -41,6 +43,17 @@ trait Driver: Send + Sync {
 /// Runs one verb of a driver and prints its line.
 pub async fn run(name: &str, args: &[String]) {
     let url = std::env::var("DATABASE_URL").expect("DATABASE_URL names the database to measure on");
+    let number = |index: usize, or: usize| {
+        args.get(index).map_or(or, |text| {
+            text.parse()
+                .unwrap_or_else(|_| panic!("{text} is not a number"))
+        })
+    };
+    if args.first().is_some_and(|verb| verb == "flood") {
+        let waits = flood::flood(url, number(1, 4), number(2, 20)).await;
+        println!("{}", latency(waits));
+        return;
+    }
     let driver: Box<dyn Driver> = match name {
         "ours" => Box::new(ours::Ours::new(url)),
         "ours-http" => Box::new(ours_http::OursHttp::new(url)),
@@ -49,12 +62,6 @@ pub async fn run(name: &str, args: &[String]) {
         "floor-full" => Box::new(floor_full::FloorFull::new(url)),
         "pgmq" => Box::new(pgmq::Pgmq::new(url)),
         other => panic!("no driver {other}; there are {NAMES:?}"),
-    };
-    let number = |index: usize, or: usize| {
-        args.get(index).map_or(or, |text| {
-            text.parse()
-                .unwrap_or_else(|_| panic!("{text} is not a number"))
-        })
     };
     let line = match args.first().map(String::as_str) {
         Some("setup") => {
@@ -79,7 +86,8 @@ fn rate(runs: usize, took: Duration) -> Value {
 
 fn latency(mut ms: Vec<f64>) -> Value {
     ms.sort_by(f64::total_cmp);
-    json!({"count": ms.len(), "p50_ms": quantile(&ms, 0.5), "p99_ms": quantile(&ms, 0.99), "max_ms": ms.last()})
+    let mean = ms.iter().sum::<f64>() / ms.len() as f64;
+    json!({"count": ms.len(), "mean_ms": mean, "p50_ms": quantile(&ms, 0.5), "p99_ms": quantile(&ms, 0.99), "max_ms": ms.last()})
 }
 
 /// About 300 bytes; `at_us` is when it was submitted, by the driver's own clock.

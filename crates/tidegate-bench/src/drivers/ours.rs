@@ -87,7 +87,7 @@ pub(super) fn operator() -> Principal {
     principal(Role::SuperAdmin, None)
 }
 
-fn principal(role: Role, tenant: Option<TenantId>) -> Principal {
+pub(super) fn principal(role: Role, tenant: Option<TenantId>) -> Principal {
     Principal {
         key_id: KeyId::new(),
         role,

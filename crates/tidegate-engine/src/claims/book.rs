@@ -4,7 +4,7 @@
 //! between two readings the book follows what this instance does itself and what others hint at.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, btree_map, hash_map::Entry},
     hash::Hash,
     ops::Bound,
 };
@@ -13,7 +13,7 @@ use tidegate_model::{Capability, TenantId, run::QuotaBucket};
 use tidegate_policy::{
     buckets::{self, Tier},
     estimates::MovingMean,
-    fairness::{self, GroupHead, LaneView, Passes},
+    fairness::{self, GroupHead, LaneView, Passes, Work},
     tiers::Tiers,
 };
 use tidegate_store::{
@@ -148,6 +148,8 @@ impl InFlight {
 struct Group {
     bucket: QuotaBucket,
     running: i64,
+    /// What the running ones were charged by estimate, in cost units.
+    charged: i64,
     lanes: BTreeMap<i32, Lane>,
 }
 
@@ -186,9 +188,21 @@ fn group_key(bucket: QuotaBucket, tenant: &TenantId) -> (i16, TenantId) {
 }
 
 impl Book {
-    /// Takes over what was read of the lanes after `after`, up to where the chunk ends.
-    pub(crate) fn read(&mut self, after: Option<&LaneKey>, chunk: &LaneChunk) {
-        self.forget(after, chunk.next.as_ref());
+    /// How much is known; a reading that begins now is told it when it comes back.
+    pub(crate) const fn learned(&self) -> u64 {
+        self.learned
+    }
+
+    /// Takes over what was read of the lanes after `after`, up to where the chunk ends, when so much was `known`. What was
+    /// heard of a lane meanwhile the reading cannot have seen.
+    pub(crate) fn read(
+        &mut self,
+        after: Option<&LaneKey>,
+        chunk: &LaneChunk,
+        known: u64,
+        share: impl Fn(&TenantId) -> Share,
+    ) {
+        self.forget(after, chunk.next.as_ref(), known);
         self.learned += 1;
         for row in &chunk.lanes {
             if let Some(pass) = row.pass {
@@ -200,23 +214,42 @@ impl Book {
                 .or_insert_with(|| Group {
                     bucket: row.bucket,
                     running: 0,
+                    charged: 0,
                     lanes: BTreeMap::new(),
                 });
             if row.of_background {
                 self.background.insert(row.class);
             }
             group.running = row.running;
-            group.lanes.insert(row.class, Lane::of(row, self.learned));
+            group.charged = row.charged;
+            let read = Lane::of(row, self.learned);
+            match group.lanes.entry(row.class) {
+                btree_map::Entry::Vacant(lane) => {
+                    lane.insert(read);
+                }
+                btree_map::Entry::Occupied(mut heard) => heard.get_mut().take_over(read),
+            }
         }
         if chunk.next.is_none() {
-            self.groups.retain(|_, group| !group.lanes.is_empty());
-            self.passes
-                .observe(self.groups.keys().map(|(_, tenant)| tenant));
+            self.groups
+                .retain(|_, group| !group.lanes.is_empty() || group.running > 0);
+            let there = self.groups.iter().map(|((_, tenant), group)| {
+                let open = u64::try_from(group.charged).unwrap_or(0);
+                let weight = if open > 0 { share(tenant).weight } else { 1 };
+                let queued = !group.lanes.is_empty();
+                let work = Work {
+                    queued,
+                    open,
+                    weight,
+                };
+                (tenant, work)
+            });
+            self.passes.observe(there);
         }
     }
 
-    /// Drops the lanes from behind `after` up to `last`.
-    fn forget(&mut self, after: Option<&LaneKey>, last: Option<&LaneKey>) {
+    /// Drops the lanes from behind `after` up to `last`, but for those of which something was heard since so much was known.
+    fn forget(&mut self, after: Option<&LaneKey>, last: Option<&LaneKey>, known: u64) {
         let from = after.map_or(Bound::Unbounded, |key| {
             Bound::Included(group_key(key.bucket, &key.tenant))
         });
@@ -226,8 +259,9 @@ impl Book {
         for (key, group) in self.groups.range_mut((from, to)) {
             let first = after.filter(|after| group_key(after.bucket, &after.tenant) == *key);
             let end = last.filter(|last| group_key(last.bucket, &last.tenant) == *key);
-            group.lanes.retain(|class, _| {
-                first.is_some_and(|after| *class <= after.class)
+            group.lanes.retain(|class, lane| {
+                lane.learned > known
+                    || first.is_some_and(|after| *class <= after.class)
                     || end.is_some_and(|last| *class > last.class)
             });
         }
@@ -242,6 +276,7 @@ impl Book {
             .or_insert_with(|| Group {
                 bucket: hint.lane.bucket,
                 running: 0,
+                charged: 0,
                 lanes: BTreeMap::new(),
             });
         let (rank, urgency) = hint.place;
@@ -276,7 +311,10 @@ impl Book {
     /// Leases of a tenant's bucket have ended.
     pub(crate) fn freed(&mut self, bucket: QuotaBucket, tenant: &TenantId, leases: i64) {
         if let Some(group) = self.groups.get_mut(&group_key(bucket, tenant)) {
-            group.running = (group.running - leases).max(0);
+            let left = (group.running - leases).max(0);
+            // Which of them have ended is not said; on the average they were charged alike.
+            group.charged = group.charged / group.running.max(1) * left;
+            group.running = left;
             for lane in group.lanes.values_mut() {
                 lane.misses = 0;
             }
@@ -466,6 +504,7 @@ impl Book {
                 continue;
             };
             group.running += taken;
+            group.charged = group.charged.saturating_add(ask.cost.saturating_mul(taken));
             let Some(lane) = group.lanes.get_mut(&ask.class) else {
                 continue;
             };
@@ -523,6 +562,17 @@ impl Lane {
         }
     }
 
+    /// Takes over a reading that had begun before something was heard of the lane: rather too many runs than too few.
+    fn take_over(&mut self, read: Self) {
+        if read.head <= self.head {
+            self.head = read.head;
+            self.created_ms = read.created_ms;
+        }
+        self.from = self.from.min(read.from);
+        self.queued = self.queued.max(read.queued);
+        self.next_created_ms = read.next_created_ms;
+    }
+
     /// Follows what a claim took. Whether to ask again soon.
     fn gave(&mut self, known: u64, ask: &LaneAsk, taken: i64, last: Option<&OpenedLease>) -> bool {
         // What was learned meanwhile may count runs that the claim did not see, or that it took: rather too many.
@@ -562,5 +612,7 @@ impl Lane {
     }
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;

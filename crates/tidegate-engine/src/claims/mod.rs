@@ -45,6 +45,8 @@ pub struct Claims {
     stale: AtomicBool,
     pub(crate) pools: Mutex<pools::PoolsView>,
     hints: Notify,
+    /// For loops that rest while there is no work.
+    stirred: Notify,
     outbox: parking_lot::Mutex<wake::Outbox>,
     /// By pool and whether they take background work.
     waiting: parking_lot::Mutex<HashMap<(PoolId, bool), wake::Waiters>>,
@@ -67,6 +69,7 @@ impl Claims {
             stale: AtomicBool::new(false),
             pools: Mutex::default(),
             hints: Notify::new(),
+            stirred: Notify::new(),
             outbox: parking_lot::Mutex::default(),
             waiting: parking_lot::Mutex::default(),
             looks: Semaphore::new(LOOKS_MAX),

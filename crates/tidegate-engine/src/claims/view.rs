@@ -7,6 +7,7 @@ use std::{
 
 use tidegate_store::lanes::LaneKey;
 
+use super::Share;
 use crate::{Engine, Error};
 
 /// The lanes of one reading.
@@ -66,6 +67,11 @@ impl Engine {
             Err(_) if claims.is_complete() => return Ok(None),
             Err(_) => claims.reader.lock().await,
         };
+        if !reader.complete {
+            let scope = &self.settings().execution_scope;
+            let floor = self.store().fleet().pass_floor(scope).await?;
+            claims.book.lock().passes().absorb_floor(floor);
+        }
         if claims.take_stale() {
             reader.owed = true;
             reader.after = None;
@@ -88,6 +94,7 @@ impl Engine {
             UPCOMING_WITHOUT_FAIRNESS
         };
         let started = Instant::now();
+        let known = self.claims().book.lock().learned();
         let chunk = self
             .store()
             .fleet()
@@ -99,10 +106,13 @@ impl Engine {
             )
             .await?;
         reader.last = Some((Instant::now(), started.elapsed()));
+        let tiers = self.tiers().await?;
         self.claims()
             .book
             .lock()
-            .read(reader.after.as_ref(), &chunk);
+            .read(reader.after.as_ref(), &chunk, known, |tenant| {
+                Share::of(&tiers, tenant)
+            });
         reader.seen.1 += chunk.lanes.len();
         reader.after = chunk.next;
         if reader.after.is_none() {

@@ -34,9 +34,15 @@ impl Claims {
     /// One that takes something wakes the next, so that work finds its workers one after the other and not all of them at
     /// once.
     pub fn wake(&self) {
+        self.stirred.notify_waiters();
         for waiters in self.waiting.lock().values() {
             waiters.woken.notify_one();
         }
+    }
+
+    /// Resolves when work has moved somewhere: for loops that rest while there is none.
+    pub(crate) fn stirred(&self) -> Notified<'_> {
+        self.stirred.notified()
     }
 
     /// Wakes all claims that wait on this instance.

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chrono::{DateTime, Utc};
 use serde_json::json;
 use tidegate_model::lasting::Lasting;
 use tidegate_store::instances::Heartbeat;
@@ -127,7 +128,6 @@ impl Outage {
 
 /// One beat.
 pub async fn beat(engine: &Engine) -> Result<(), Error> {
-    measure_skew(engine).await?;
     let settings = engine.settings();
     let waiting = engine.claims().waiting();
     let heartbeat = Heartbeat {
@@ -148,19 +148,20 @@ pub async fn beat(engine: &Engine) -> Result<(), Error> {
                 .collect::<std::collections::BTreeMap<_, _>>()
         ),
     };
-    engine.store().beat(&heartbeat).await?;
-    let dead_after = config_bus::dead_after_ms(engine);
-    engine.store().note_in_force(dead_after).await?;
+    let (asked_at, wall) = (Instant::now(), clock::now());
+    let beaten = engine.store().beat(&heartbeat).await?;
+    measure_skew(engine, asked_at.elapsed(), wall, beaten.now_ms);
+    if beaten.ahead {
+        let dead_after = config_bus::dead_after_ms(engine);
+        engine.store().note_in_force(dead_after).await?;
+    }
     Ok(())
 }
 
-/// Compares the wall clock, half-way between question and answer, with the database's.
-async fn measure_skew(engine: &Engine) -> Result<(), Error> {
-    let (asked_at, wall) = (Instant::now(), clock::now());
-    let database = engine.store().clock_ms().await?;
-    let took = asked_at.elapsed();
+/// Compares the wall clock, half-way between question and answer, with the database's. The next beat publishes it.
+fn measure_skew(engine: &Engine, took: Duration, wall: DateTime<Utc>, database: i64) {
     if took > MEASURE_MAX {
-        return Ok(());
+        return;
     }
     let half = i64::try_from(took.as_millis() / 2).unwrap_or(0);
     let skew = wall.timestamp_millis() + half - database;
@@ -177,5 +178,4 @@ async fn measure_skew(engine: &Engine) -> Result<(), Error> {
              but times in logs are: check its time service"
         );
     }
-    Ok(())
 }

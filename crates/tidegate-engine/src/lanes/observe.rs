@@ -20,6 +20,8 @@ const DUTY_MS: i64 = 5_000;
 const PAUSE: Duration = Duration::from_millis(500);
 /// And at least this many times as long as a round took, so that observing ten thousand lanes stays a small load.
 const PAUSE_PER_ROUND: u32 = 8;
+/// Where nothing waits the next round is so much later, unless work comes.
+const REST: Duration = Duration::from_millis(1_500);
 /// Between two rounds of forgetting.
 const FORGET_EVERY: Duration = Duration::from_mins(10);
 /// Intervals are kept for this long after they ended; a run that is explained later shows that time as waiting for a
@@ -39,18 +41,28 @@ pub struct Observed {
     pub closed: i64,
     /// Runs that ended as `UNSATISFIABLE`.
     pub unsatisfiable: usize,
+    /// Whether anything waits; else nothing more was looked at.
+    pub any: bool,
 }
 
 /// Observes until told to stop, then hands the duty back.
 pub async fn run(engine: Engine, stop: CancellationToken) {
     let mut forgotten_at: Option<Instant> = None;
     let mut pause = PAUSE;
+    let mut nothing = false;
     let mut trouble = Trouble::new("observing why lanes wait");
     let mut forgetting = Trouble::new("removing old waits of lanes");
     loop {
+        let stirred = engine.claims().stirred();
+        let rest = async {
+            if nothing {
+                let _until = tokio::time::timeout(REST, stirred).await;
+            }
+            tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * crate::clock::jitter())).await;
+        };
         tokio::select! {
             () = stop.cancelled() => break,
-            () = tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * crate::clock::jitter())) => {}
+            () = rest => {}
         }
         let started = Instant::now();
         let observed = observe(&engine).await;
@@ -58,6 +70,7 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
         match observed {
             Ok(observed) => {
                 trouble.over();
+                nothing = !observed.any;
                 let due = forgotten_at.is_none_or(|at| at.elapsed() >= FORGET_EVERY);
                 if observed.on_duty && due {
                     forgotten_at = Some(Instant::now());
@@ -90,6 +103,16 @@ pub async fn observe(engine: &Engine) -> Result<Observed, Error> {
         metrics::gauge!("tidegate_lanes").set(0.0);
         return Ok(Observed::default());
     };
+    if !fleet
+        .has_lanes_to_observe(&engine.settings().execution_scope)
+        .await?
+    {
+        metrics::gauge!("tidegate_lanes").set(0.0);
+        return Ok(Observed {
+            on_duty: true,
+            ..Observed::default()
+        });
+    }
     let Some(changes) = look_and_record(engine, duty).await? else {
         return Ok(Observed::default());
     };
@@ -99,6 +122,7 @@ pub async fn observe(engine: &Engine) -> Result<Observed, Error> {
         opened: changes.opened,
         closed: changes.closed,
         unsatisfiable,
+        any: true,
     })
 }
 

@@ -6,6 +6,7 @@ use tidegate_policy::retry::Report;
 use tidegate_store::attempts::{
     HeldLease,
     close::{CloseReport, Closer},
+    sweep::ToSweep,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,8 @@ use crate::{Engine, Error, trouble::Trouble, worker::close::close_all};
 
 /// The most rows that one step handles; more are left to the next round.
 const BATCH: i64 = 500;
+/// Where there is nothing to sweep the next look is so many times later, unless work comes.
+const REST: u32 = 3;
 
 /// What one round did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,15 +36,25 @@ pub struct Swept {
 pub async fn run(engine: Engine, stop: CancellationToken) {
     let pause = Duration::from_millis(u64::from(engine.settings().takeover_sweep_ms));
     let mut trouble = Trouble::new("looking for expired leases and late runs");
+    let mut nothing = false;
     loop {
+        let stirred = engine.claims().stirred();
+        // Spread, so that instances that started together do not sweep together.
+        let pause = pause.mul_f64(0.75 + 0.25 * crate::clock::jitter());
+        let rest = async {
+            if nothing {
+                let _until = tokio::time::timeout(pause * (REST - 1), stirred).await;
+            }
+            tokio::time::sleep(pause).await;
+        };
         tokio::select! {
             () = stop.cancelled() => return,
-            // Spread, so that instances that started together do not sweep together.
-            () = tokio::time::sleep(pause.mul_f64(0.75 + 0.25 * crate::clock::jitter())) => {}
+            () = rest => {}
         }
-        match sweep(&engine).await {
-            Ok(swept) => {
+        match sweep_what_there_is(&engine).await {
+            Ok((to_sweep, swept)) => {
                 trouble.over();
+                nothing = to_sweep.is_nothing();
                 if swept != Swept::default() {
                     tracing::debug!(?swept, "swept");
                 }
@@ -53,13 +66,41 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
 
 /// One round.
 pub async fn sweep(engine: &Engine) -> Result<Swept, Error> {
+    Ok(sweep_what_there_is(engine).await?.1)
+}
+
+async fn sweep_what_there_is(engine: &Engine) -> Result<(ToSweep, Swept), Error> {
+    let fleet = engine.store().fleet();
+    let scope = &engine.settings().execution_scope;
+    let to_sweep = fleet.to_sweep(scope).await?;
+    let mut swept = Swept::default();
+    if to_sweep.leases {
+        sweep_leases(engine, &mut swept).await?;
+    }
+    if to_sweep.due {
+        let max_age_ms = engine.queue_max_age_ms();
+        swept.woken = fleet.wake_due(scope, max_age_ms, BATCH).await?
+            + fleet.wake_waits_due(scope, max_age_ms, BATCH).await?;
+    }
+    if to_sweep.late {
+        let late = fleet.expired_in_queue(BATCH).await?;
+        let late = fleet.end_queued(late, engine.queue_max_age_ms()).await?;
+        swept.expired = late.len();
+        for (tenant, run) in &late {
+            engine.events().nudge(tenant, *run);
+        }
+    }
+    if swept.woken > 0 || swept.expired > 0 {
+        engine.work_changed();
+    }
+    Ok((to_sweep, swept))
+}
+
+async fn sweep_leases(engine: &Engine, swept: &mut Swept) -> Result<(), Error> {
     let fleet = engine.store().fleet();
     let scope = &engine.settings().execution_scope;
     let grace_ms = i64::from(engine.settings().grace_ms);
-    let mut swept = Swept {
-        stopped: fleet.stop_overdue(scope).await? + fleet.stop_orphans(scope).await?,
-        ..Swept::default()
-    };
+    swept.stopped = fleet.stop_overdue(scope).await? + fleet.stop_orphans(scope).await?;
 
     let past_grace = fleet.leases_past_grace(scope, grace_ms, BATCH).await?;
     swept.fenced_off = close(
@@ -73,23 +114,7 @@ pub async fn sweep(engine: &Engine) -> Result<Swept, Error> {
     let lost = fleet.expired_leases(scope, BATCH).await?;
     swept.taken_over = close(engine, lost, Report::LeaseLost, Closer::Takeover).await?;
     metrics::counter!("tidegate_takeovers_total").increment(swept.taken_over as u64);
-
-    swept.woken = fleet
-        .wake_due(scope, engine.queue_max_age_ms(), BATCH)
-        .await?
-        + fleet
-            .wake_waits_due(scope, engine.queue_max_age_ms(), BATCH)
-            .await?;
-    let late = fleet.expired_in_queue(BATCH).await?;
-    let late = fleet.end_queued(late, engine.queue_max_age_ms()).await?;
-    swept.expired = late.len();
-    for (tenant, run) in &late {
-        engine.events().nudge(tenant, *run);
-    }
-    if swept.woken > 0 || swept.expired > 0 {
-        engine.work_changed();
-    }
-    Ok(swept)
+    Ok(())
 }
 
 async fn close(

@@ -143,6 +143,9 @@ async fn put(engine: &Engine, tenant: &TenantId, run: NewRun) -> Result<Accepted
     {
         let created_ms = created_at.timestamp_millis();
         engine.work_moved(&[LaneHint { created_ms, ..hint }], &[]);
+    } else {
+        // What waits for its time needs the sweep, which may be resting.
+        engine.claims().wake();
     }
     answer(view, submitted)
 }

@@ -8,14 +8,28 @@ use super::pass_of;
 
 /// What each tenant has been charged: what is stored, and what this instance has yet to add to it.
 ///
-/// A tenant that comes up starts at the smallest pass of those that have work, so that it neither waits for what others
-/// had before nor may catch up on a time in which it asked for nothing. What is stored survives a restart.
+/// A tenant is there as long as it has runs that are queued or running. One that comes up starts at the smallest pass of
+/// those that are queued, so that it neither waits for what others had before nor may catch up on a time in which it asked
+/// for nothing; while it is there nothing but its own runs moves its pass. What is stored survives a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Passes {
-    known: HashMap<TenantId, u64>,
-    /// The smallest pass of the tenants with work; never falls.
+    known: HashMap<TenantId, Account>,
+    /// The smallest pass of the tenants that are queued, less what is charged for runs under way; never falls.
     floor: u64,
-    pending: HashMap<TenantId, i64>,
+    pending: HashMap<TenantId, Pending>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Account {
+    pass: u64,
+    /// Where it started when it came up.
+    from: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pending {
+    change: i64,
+    from: u64,
 }
 
 /// A change of a tenant's pass that is not stored yet.
@@ -25,15 +39,45 @@ pub struct PassChange {
     pub tenant: TenantId,
     /// By how much; negative where runs cost less than was estimated.
     pub change: i64,
+    /// What is stored counts as no less before the change: where the tenant started when it came up. Not the floor of this
+    /// moment, which may have risen by the very change that is added to it.
+    pub from: u64,
+}
+
+/// What is stored of a tenant after a change. The statement that stores it computes the same.
+pub fn stored_pass(stored: Option<u64>, change: &PassChange) -> u64 {
+    stored
+        .unwrap_or(0)
+        .max(change.from)
+        .saturating_add_signed(change.change)
+        .min(i64::MAX.unsigned_abs())
+}
+
+/// What a tenant has to do at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Whether runs of it are queued; else some are running.
+    pub queued: bool,
+    /// Cost units that are charged for its runs under way, by estimate.
+    pub open: u64,
+    /// Its share; of no matter where nothing is open.
+    pub weight: u32,
 }
 
 impl Passes {
     /// The pass of a tenant.
     pub fn of(&self, tenant: &TenantId) -> u64 {
-        self.known.get(tenant).copied().unwrap_or(self.floor)
+        self.account(tenant).pass
     }
 
-    /// The smallest pass of the tenants with work.
+    fn account(&self, tenant: &TenantId) -> Account {
+        self.known.get(tenant).copied().unwrap_or(Account {
+            pass: self.floor,
+            from: self.floor,
+        })
+    }
+
+    /// The smallest pass of the tenants that are queued.
     pub const fn floor(&self) -> u64 {
         self.floor
     }
@@ -57,10 +101,18 @@ impl Passes {
         if change == 0 {
             return;
         }
-        let pass = self.of(tenant).saturating_add_signed(change);
-        self.known.insert(tenant.clone(), pass);
-        let pending = self.pending.entry(tenant.clone()).or_default();
-        *pending = pending.saturating_add(change);
+        let mut account = self.account(tenant);
+        account.pass = account.pass.saturating_add_signed(change);
+        self.known.insert(tenant.clone(), account);
+        self.add_pending(tenant.clone(), change, account.from);
+    }
+
+    fn add_pending(&mut self, tenant: TenantId, change: i64, from: u64) {
+        let pending = self
+            .pending
+            .entry(tenant)
+            .or_insert(Pending { change: 0, from });
+        pending.change = pending.change.saturating_add(change);
     }
 
     /// Takes what is to be stored, in the order of the tenants, so that no two instances wait for each other's rows.
@@ -68,8 +120,12 @@ impl Passes {
         let mut changes: Vec<PassChange> = self
             .pending
             .drain()
-            .filter(|(_, change)| *change != 0)
-            .map(|(tenant, change)| PassChange { tenant, change })
+            .filter(|(_, pending)| pending.change != 0)
+            .map(|(tenant, Pending { change, from })| PassChange {
+                tenant,
+                change,
+                from,
+            })
             .collect();
         changes.sort_by(|a, b| a.tenant.cmp(&b.tenant));
         changes
@@ -77,17 +133,22 @@ impl Passes {
 
     /// Gives back changes that could not be stored.
     pub fn give_back(&mut self, changes: Vec<PassChange>) {
-        for PassChange { tenant, change } in changes {
-            let pending = self.pending.entry(tenant).or_default();
-            *pending = pending.saturating_add(change);
+        for PassChange {
+            tenant,
+            change,
+            from,
+        } in changes
+        {
+            self.add_pending(tenant, change, from);
         }
     }
 
     /// Takes over a pass that is stored, which holds what other instances charged too.
     pub fn absorb(&mut self, tenant: &TenantId, stored: u64) {
-        let pending = self.pending.get(tenant).copied().unwrap_or(0);
-        let pass = stored.max(self.floor).saturating_add_signed(pending);
-        self.known.insert(tenant.clone(), pass);
+        let pending = self.pending.get(tenant).map_or(0, |pending| pending.change);
+        let Account { from, .. } = self.account(tenant);
+        let pass = stored.max(from).saturating_add_signed(pending);
+        self.known.insert(tenant.clone(), Account { pass, from });
     }
 
     /// Takes over the floor that is stored.
@@ -95,20 +156,33 @@ impl Passes {
         self.floor = self.floor.max(stored);
     }
 
-    /// Says which tenants have work now; forgets the others and raises the floor.
-    pub fn observe<'a>(&mut self, with_work: impl IntoIterator<Item = &'a TenantId>) {
-        let with_work: Vec<&TenantId> = with_work.into_iter().collect();
-        let smallest = with_work
-            .iter()
-            .filter_map(|tenant| self.known.get(*tenant))
-            .min();
+    /// Says which tenants are there; forgets the others and raises the floor.
+    pub fn observe<'a>(&mut self, there: impl IntoIterator<Item = (&'a TenantId, Work)>) {
+        let mut works: HashMap<&TenantId, Work> = HashMap::new();
+        for (tenant, work) in there {
+            let all = works.entry(tenant).or_default();
+            all.queued |= work.queued;
+            all.open = all.open.saturating_add(work.open);
+            all.weight = all.weight.max(work.weight);
+        }
+        let settled = |queued: bool| {
+            let matching = works.iter().filter(move |(_, work)| work.queued == queued);
+            matching
+                .filter_map(|(tenant, work)| {
+                    let account = self.known.get(*tenant)?;
+                    Some(account.pass.saturating_sub(pass_of(work.open, work.weight)))
+                })
+                .min()
+        };
         // Where nobody stays the highest pass stays behind: whoever comes next starts level.
-        let floor = smallest.or_else(|| self.known.values().max()).copied();
+        let highest = || self.known.values().map(|account| account.pass).max();
+        let floor = settled(true).or_else(|| settled(false)).or_else(highest);
         self.floor = floor.map_or(self.floor, |pass| self.floor.max(pass));
-        self.known = with_work
-            .into_iter()
-            .map(|tenant| (tenant.clone(), self.of(tenant).max(self.floor)))
-            .collect();
+        self.known.retain(|tenant, _| works.contains_key(tenant));
+        works.retain(|tenant, _| !self.known.contains_key(*tenant));
+        for tenant in works.into_keys() {
+            self.known.insert(tenant.clone(), self.account(tenant));
+        }
     }
 }
 
@@ -121,23 +195,32 @@ mod tests {
         name.parse().unwrap()
     }
 
+    fn observe<const N: usize>(passes: &mut Passes, queued: [&TenantId; N]) {
+        let work = Work {
+            queued: true,
+            open: 0,
+            weight: 1,
+        };
+        passes.observe(queued.map(|tenant| (tenant, work)));
+    }
+
     /// R3.8: a new tenant starts at the smallest active pass; one that was away does not catch up.
     #[test]
     fn newcomers_start_at_the_smallest_active_pass() {
         let (acme, globex, late) = (tenant("acme"), tenant("globex"), tenant("late"));
         let mut passes = Passes::default();
-        passes.observe([&acme, &globex]);
+        observe(&mut passes, [&acme, &globex]);
         for _ in 0..10 {
             passes.charge(&acme, FIRST_COST, 1);
             passes.charge(&globex, FIRST_COST, 2);
         }
         assert_eq!(passes.of(&acme), 2 * passes.of(&globex));
-        passes.observe([&acme, &globex, &late]);
+        observe(&mut passes, [&acme, &globex, &late]);
         assert_eq!(passes.of(&late), passes.of(&globex));
         // Away and back: level with the others, however little it had been charged.
-        passes.observe([&acme]);
+        observe(&mut passes, [&acme]);
         passes.charge(&acme, FIRST_COST, 1);
-        passes.observe([&acme, &late]);
+        observe(&mut passes, [&acme, &late]);
         assert_eq!(passes.of(&late), passes.of(&acme));
         assert_eq!(passes.of(&acme), charge(0, 11 * FIRST_COST, 1));
     }
@@ -146,9 +229,9 @@ mod tests {
     fn an_idle_time_leaves_everybody_level() {
         let (acme, globex) = (tenant("acme"), tenant("globex"));
         let mut passes = Passes::default();
-        passes.observe([&acme]);
+        observe(&mut passes, [&acme]);
         passes.charge(&acme, FIRST_COST, 1);
-        passes.observe([]);
+        observe(&mut passes, []);
         assert_eq!(passes.of(&acme), passes.of(&globex));
         assert_eq!(passes.of(&acme), charge(0, FIRST_COST, 1));
     }
@@ -158,20 +241,55 @@ mod tests {
     fn estimates_are_settled_and_stored_passes_count() {
         let acme = tenant("acme");
         let (mut one, mut other) = (Passes::default(), Passes::default());
-        one.observe([&acme]);
+        observe(&mut one, [&acme]);
         one.charge(&acme, 1_000, 1);
         one.settle(&acme, 1_000, 34_000, 1);
         assert_eq!(one.of(&acme), charge(0, 34_000, 1));
         let changes = one.take_pending();
         assert!(one.take_pending().is_empty());
         let stored = u64::try_from(changes[0].change).unwrap();
-        other.observe([&acme]);
+        observe(&mut other, [&acme]);
         other.charge(&acme, 1_000, 1);
         other.absorb(&acme, stored);
         assert_eq!(other.of(&acme), charge(0, 35_000, 1));
+        // What was stored before it came up counts as no less than where it started.
+        assert_eq!(stored_pass(Some(3), &changes[0]), charge(0, 34_000, 1) + 3);
         // A change that could not be stored is not lost.
         let pending = other.take_pending();
         other.give_back(pending.clone());
         assert_eq!(other.take_pending(), pending);
+    }
+
+    /// R3.8, R3.12: while a tenant is there nothing but its own runs moves its pass: not a floor that has risen, not the
+    /// estimates of others, and not that its last run has left the queue.
+    #[test]
+    fn a_rising_floor_moves_nobody_who_is_there() {
+        let (acme, globex, late) = (tenant("acme"), tenant("globex"), tenant("late"));
+        let mut passes = Passes::default();
+        observe(&mut passes, [&acme, &globex]);
+        // A long run of acme is under way, charged far too little, and nothing more of it is queued.
+        passes.charge(&acme, 1_000, 1);
+        passes.charge(&globex, 17_000, 1);
+        let running = Work {
+            queued: false,
+            open: 1_000,
+            weight: 1,
+        };
+        let queued = Work {
+            queued: true,
+            open: 2_000,
+            weight: 1,
+        };
+        passes.observe([(&acme, running), (&globex, queued)]);
+        assert_eq!(passes.floor(), charge(0, 15_000, 1), "without estimates");
+        assert_eq!(passes.of(&late), passes.floor());
+        passes.settle(&acme, 1_000, 34_000, 1);
+        assert_eq!(passes.of(&acme), charge(0, 34_000, 1));
+        for change in passes.take_pending() {
+            assert_eq!(stored_pass(None, &change), passes.of(&change.tenant));
+            passes.absorb(&change.tenant, stored_pass(None, &change));
+        }
+        assert_eq!(passes.of(&acme), charge(0, 34_000, 1));
+        assert_eq!(passes.of(&globex), charge(0, 17_000, 1));
     }
 }

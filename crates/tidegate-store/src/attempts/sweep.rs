@@ -36,7 +36,46 @@ impl TryFrom<Candidate> for HeldLease {
     }
 }
 
+/// Which parts of a sweep have anything to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "answers to questions that have nothing to do with each other"
+)]
+pub struct ToSweep {
+    /// There are leases.
+    pub leases: bool,
+    /// A parked run is due.
+    pub due: bool,
+    /// A run has waited too long.
+    pub late: bool,
+    /// Runs are queued or parked.
+    pub queued: bool,
+}
+
+impl ToSweep {
+    /// Nothing is there that could need a sweep soon: whatever comes has to be submitted first.
+    pub const fn is_nothing(self) -> bool {
+        !self.leases && !self.due && !self.late && !self.queued
+    }
+}
+
 impl Fleet {
+    /// Which parts of a sweep have anything to do: one statement, where all of them would be seven.
+    pub async fn to_sweep(&self, scope: &str) -> Result<ToSweep, Error> {
+        Ok(sqlx::query_as!(
+            ToSweep,
+            r#"SELECT EXISTS (SELECT FROM run_leases WHERE scope = $1) AS "leases!",
+                      EXISTS (SELECT FROM run_parked WHERE due <= clock_timestamp() AND scope = $1) AS "due!",
+                      EXISTS (SELECT FROM run_queue WHERE expires_at <= clock_timestamp())
+                      OR EXISTS (SELECT FROM run_parked WHERE expires_at <= clock_timestamp()) AS "late!",
+                      EXISTS (SELECT FROM run_queue) OR EXISTS (SELECT FROM run_parked) AS "queued!""#,
+            scope,
+        )
+        .fetch_one(self.pool())
+        .await?)
+    }
+
     /// Leases that have run out or belong to a lost history, oldest first. Reads the whole narrow table: 10,000 leases in
     /// 2.6 ms, where an index on `lease_until` would cost every renewal.
     pub async fn expired_leases(&self, scope: &str, limit: i64) -> Result<Vec<HeldLease>, Error> {

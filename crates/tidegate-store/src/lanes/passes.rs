@@ -15,8 +15,16 @@ pub struct StoredPasses {
 }
 
 impl Fleet {
-    /// Adds changes to the stored passes. A pass below the floor starts at the floor: a tenant that was away does not
-    /// catch up. `changes` are in the order of the tenants, so that two instances cannot wait for each other.
+    /// Where tenants that come up start, as it was last stored.
+    pub async fn pass_floor(&self, scope: &str) -> Result<u64, Error> {
+        let floor = sqlx::query_scalar!("SELECT pass FROM run_pass_floors WHERE scope = $1", scope)
+            .fetch_optional(self.pool())
+            .await?;
+        Ok(u64::try_from(floor.unwrap_or(0)).unwrap_or(0))
+    }
+
+    /// Adds changes to the stored passes, as `tidegate_policy::fairness::stored_pass` says. `changes` are in the order of
+    /// the tenants, so that two instances cannot wait for each other.
     pub async fn add_passes(
         &self,
         scope: &str,
@@ -28,6 +36,10 @@ impl Fleet {
             .map(|change| change.tenant.as_str().to_owned())
             .collect();
         let deltas: Vec<i64> = changes.iter().map(|change| change.change).collect();
+        let froms: Vec<i64> = changes
+            .iter()
+            .map(|change| i64::try_from(change.from).unwrap_or(i64::MAX))
+            .collect();
         let floor = i64::try_from(floor).unwrap_or(i64::MAX);
         let rows = sqlx::query!(
             r#"WITH floor AS (
@@ -36,15 +48,16 @@ impl Fleet {
                 RETURNING pass
             ), given AS (
                 -- Added as numeric, so that no sum can overflow.
-                SELECT g.tenant, g.delta::numeric AS delta FROM unnest($3::text[], $4::bigint[]) AS g(tenant, delta)
+                SELECT g.tenant, g.delta::numeric AS delta, g.start
+                FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS g(tenant, delta, start)
                 JOIN tenants t ON t.tenant = g.tenant AND t.state <> 'deleted'
             ), added AS (
                 INSERT INTO run_passes (scope, tenant, pass)
-                SELECT $1, g.tenant, least(greatest(f.pass + g.delta, 0), 9223372036854775807)::bigint
-                FROM given g CROSS JOIN floor f ORDER BY g.tenant
-                ON CONFLICT (scope, tenant) DO UPDATE SET pass = least(greatest(
-                    greatest(run_passes.pass, (SELECT pass FROM floor)) +
-                    (SELECT g.delta FROM given g WHERE g.tenant = run_passes.tenant), 0), 9223372036854775807)::bigint
+                SELECT $1, g.tenant, least(greatest(g.start + g.delta, 0), 9223372036854775807)::bigint
+                FROM given g ORDER BY g.tenant
+                ON CONFLICT (scope, tenant) DO UPDATE SET pass = (
+                    SELECT least(greatest(greatest(run_passes.pass, g.start) + g.delta, 0), 9223372036854775807)::bigint
+                    FROM given g WHERE g.tenant = run_passes.tenant)
                 RETURNING tenant, pass
             )
             SELECT f.pass AS "floor!", a.tenant AS "tenant?", a.pass AS "pass?" FROM floor f LEFT JOIN added a ON true"#,
@@ -52,6 +65,7 @@ impl Fleet {
             floor,
             &tenants,
             &deltas,
+            &froms,
         )
         .fetch_all(self.pool())
         .await?;

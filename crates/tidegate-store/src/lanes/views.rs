@@ -42,6 +42,8 @@ pub struct LaneRow {
     pub queued: Option<i64>,
     /// Leases of the tenant in the bucket, over all classes.
     pub running: i64,
+    /// What these leases were charged by estimate, in cost units.
+    pub charged: i64,
     /// What the tenant has been charged, as stored.
     pub pass: Option<u64>,
 }
@@ -97,8 +99,7 @@ impl Fleet {
                              WHERE q.scope = $1 AND q.bucket = l.bucket AND q.tenant = l.tenant AND q.class = l.class
                              ORDER BY q.rank, q.urgency, q.position OFFSET 1 LIMIT $2::bigint) n
                        ORDER BY n.rank, n.urgency, n.position) ELSE '{}' END AS "next!: Vec<DateTime<Utc>>",
-                   (SELECT count(*) FROM run_leases r
-                    WHERE r.scope = $1 AND r.bucket = l.bucket AND r.tenant = l.tenant) AS "running!",
+                   r.running AS "running!", r.charged AS "charged!",
                    (SELECT p.pass FROM run_passes p WHERE p.scope = $1 AND p.tenant = l.tenant) AS pass
             FROM lanes l
             JOIN tenants t ON t.tenant = l.tenant
@@ -107,6 +108,9 @@ impl Fleet {
                 SELECT q.run_id, q.rank, q.urgency, q.position FROM run_queue q
                 WHERE q.scope = $1 AND q.bucket = l.bucket AND q.tenant = l.tenant AND q.class = l.class
                 ORDER BY q.rank, q.urgency, q.position LIMIT 1) h
+            CROSS JOIN LATERAL (
+                SELECT count(*) AS running, coalesce(sum(r.charged), 0)::bigint AS charged FROM run_leases r
+                WHERE r.scope = $1 AND r.bucket = l.bucket AND r.tenant = l.tenant) r
             ORDER BY l.n"#,
             scope,
             i64::from(upcoming),
@@ -149,6 +153,7 @@ impl Fleet {
                 next_created_at: row.next,
                 queued: Some(row.queued).filter(|queued| *queued < QUEUED_COUNTED_MAX),
                 running: row.running,
+                charged: row.charged,
                 pass: row.pass.and_then(|pass| u64::try_from(pass).ok()),
             });
         }

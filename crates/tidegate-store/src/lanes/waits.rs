@@ -37,6 +37,17 @@ pub struct WaitChanges {
 }
 
 impl Fleet {
+    /// Whether runs are queued in the scope, or intervals are open that have to end.
+    pub async fn has_lanes_to_observe(&self, scope: &str) -> Result<bool, Error> {
+        Ok(sqlx::query_scalar!(
+            r#"SELECT EXISTS (SELECT FROM run_queue WHERE scope = $1)
+                   OR EXISTS (SELECT FROM lane_waits WHERE scope = $1 AND to_at IS NULL) AS "any!""#,
+            scope,
+        )
+        .fetch_one(self.pool())
+        .await?)
+    }
+
     /// Writes what was seen: causes that hold now begin or go on, all others end. `None` where the duty was lost; then
     /// nothing is changed.
     pub async fn record_waits(

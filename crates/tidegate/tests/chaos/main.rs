@@ -9,4 +9,5 @@ mod effects;
 mod frozen;
 mod killed;
 mod rig;
+mod shares;
 mod soak;

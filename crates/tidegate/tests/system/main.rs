@@ -8,6 +8,7 @@ mod dev;
 mod drain;
 mod effects;
 mod gone;
+mod idle;
 mod log;
 mod reasons;
 mod refusals;

@@ -30,6 +30,7 @@ fn row(key: &LaneKey, position: i64, queued: i64, running: i64) -> LaneRow {
         next_created_at: Vec::new(),
         queued: Some(queued),
         running,
+        charged: 0,
         pass: None,
     }
 }
@@ -82,17 +83,22 @@ fn chunks_replace_what_they_cover() {
     let (a1, a2, b1, c1) = (lane("a", 1), lane("a", 2), lane("b", 1), lane("c", 1));
     let mut book = Book::default();
     let all = [&a1, &a2, &b1, &c1].map(|key| row(key, 1, 1, 0));
-    book.read(None, &chunk(all.to_vec(), None));
+    book.read(None, &chunk(all.to_vec(), None), book.learned(), share);
     assert_eq!(book.groups.len(), 3);
     // From behind a/1 up to b/1: a/2 has gone, b has two running.
-    book.read(Some(&a1), &chunk(vec![row(&b1, 7, 1, 2)], Some(&b1)));
+    book.read(
+        Some(&a1),
+        &chunk(vec![row(&b1, 7, 1, 2)], Some(&b1)),
+        book.learned(),
+        share,
+    );
     let asks = asked(&book);
     assert_eq!(
         asks,
         [("a".to_owned(), 1, 1), ("c".to_owned(), 1, 1)],
         "b is full, the rest stayed"
     );
-    book.read(Some(&b1), &chunk(Vec::new(), None));
+    book.read(Some(&b1), &chunk(Vec::new(), None), book.learned(), share);
     assert_eq!(asked(&book), [("a".to_owned(), 1, 1)]);
 }
 
@@ -112,7 +118,12 @@ fn hints_are_planned_at_once() {
 fn claims_start_behind_what_was_taken() {
     let acme = lane("acme", 1);
     let mut book = Book::default();
-    book.read(None, &chunk(vec![row(&acme, 100, i64::MAX, 0)], None));
+    book.read(
+        None,
+        &chunk(vec![row(&acme, 100, i64::MAX, 0)], None),
+        book.learned(),
+        share,
+    );
     let from = |book: &Book| plan(book)[0].from;
     let at = |position| Place {
         rank: 1,
@@ -140,7 +151,12 @@ fn claims_start_behind_what_was_taken() {
 fn full_lanes_rest_until_a_lease_ends() {
     let acme = lane("acme", 1);
     let mut book = Book::default();
-    book.read(None, &chunk(vec![row(&acme, 1, 9, 0)], None));
+    book.read(
+        None,
+        &chunk(vec![row(&acme, 1, 9, 0)], None),
+        book.learned(),
+        share,
+    );
     let mut looks = 0;
     loop {
         let asks = plan(&book);
@@ -162,7 +178,7 @@ fn costs_order_the_tenants() {
     let (acme, globex) = (lane("acme", 1), lane("globex", 1));
     let mut book = Book::default();
     let rows = vec![row(&acme, 1, 9, 0), row(&globex, 2, 9, 0)];
-    book.read(None, &chunk(rows, None));
+    book.read(None, &chunk(rows, None), book.learned(), share);
     assert_eq!(asked(&book)[0].0, "acme");
     book.settle(&acme.tenant, &Capability::chat(), 1_000, 34_000, 1);
     assert_eq!(asked(&book)[0].0, "globex");
@@ -179,7 +195,7 @@ fn claims_ask_for_different_runs() {
     uncounted.bucket = QuotaBucket::Uncounted;
     let mut book = Book::default();
     let rows = vec![row(&acme, 1, 9, 0), row(&uncounted, 2, 13, 0)];
-    book.read(None, &chunk(rows, None));
+    book.read(None, &chunk(rows, None), book.learned(), share);
     let first = plan(&book);
     let takes: Vec<i32> = first.iter().map(|ask| ask.take).collect();
     assert_eq!(takes, [2, 8], "the cap of acme is 2");
@@ -187,7 +203,12 @@ fn claims_ask_for_different_runs() {
     let second = asked(&book);
     assert_eq!(second, [("globex".to_owned(), 1, 5)]);
     // Nothing was there after all, and a reading in between does not make it forget what is under way.
-    book.read(None, &chunk(vec![row(&acme, 1, 9, 0)], None));
+    book.read(
+        None,
+        &chunk(vec![row(&acme, 1, 9, 0)], None),
+        book.learned(),
+        share,
+    );
     assert_eq!(asked(&book), []);
     book.took(known, &first, &[], share);
     book.answered(&first);
@@ -200,7 +221,12 @@ fn what_comes_meanwhile_is_kept() {
     let mut acme = lane("acme", 1);
     acme.bucket = QuotaBucket::Uncounted;
     let mut book = Book::default();
-    book.read(None, &chunk(vec![row(&acme, 1, 1, 0)], None));
+    book.read(
+        None,
+        &chunk(vec![row(&acme, 1, 1, 0)], None),
+        book.learned(),
+        share,
+    );
     let first = plan(&book);
     let known = book.asks(&first);
     book.queued(&hint(&acme, AT_THE_HEAD));
@@ -213,4 +239,30 @@ fn what_comes_meanwhile_is_kept() {
     assert!(!book.took(known, &next, &[], share));
     book.answered(&next);
     assert_eq!(asked(&book), []);
+}
+
+/// R3.8: what is heard of a lane while the lanes are being read, the reading cannot have seen.
+#[test]
+fn what_is_heard_during_a_reading_is_kept() {
+    let (acme, globex) = (lane("acme", 1), lane("globex", 1));
+    let mut book = Book::default();
+    let first = chunk(vec![row(&acme, 100, i64::MAX, 0)], None);
+    book.read(None, &first, book.learned(), share);
+    let began = book.learned();
+    book.queued(&hint(&globex, (1, 0)));
+    book.queued(&hint(&acme, AT_THE_HEAD));
+    book.read(None, &first, began, share);
+    let mut asks = asked(&book);
+    asks.sort_unstable();
+    assert_eq!(
+        asks,
+        [("acme".to_owned(), 1, 2), ("globex".to_owned(), 1, 1)]
+    );
+    let of_acme = plan(&book)
+        .into_iter()
+        .find(|ask| ask.tenant == acme.tenant);
+    assert_eq!(of_acme.unwrap().from, Place::FIRST);
+    // A reading that began later knows better.
+    book.read(None, &first, book.learned(), share);
+    assert_eq!(asked(&book), [("acme".to_owned(), 1, 2)]);
 }

@@ -13,6 +13,11 @@ use crate::rig::World;
 const FOREGROUND_CAP: usize = 2;
 const BACKGROUND_CAP: usize = 1;
 
+/// 1 where every run has ended; children may still come while one has not.
+const NOTHING_OPEN: &str =
+    "SELECT (NOT EXISTS (SELECT FROM run_queue) AND NOT EXISTS (SELECT FROM run_leases)
+     AND NOT EXISTS (SELECT FROM run_parked))::integer::bigint";
+
 /// What must never be found, with a query that counts it.
 const NEVER: &[(&str, &str)] = &[
     (
@@ -49,10 +54,8 @@ const NEVER: &[(&str, &str)] = &[
 /// Waits until everything has ended, then panics on the first thing that does not add up.
 #[expect(clippy::print_stdout, reason = "the figures of a soak")]
 pub async fn judge(world: &World, accepted: &[RunId]) {
+    world.until_count(NOTHING_OPEN, 1).await;
     let runs = world.count("SELECT count(*) FROM agent_runs").await;
-    world
-        .until_count("SELECT count(*) FROM run_ends", runs)
-        .await;
     let known: Vec<Uuid> = accepted.iter().map(|run| run.as_uuid()).collect();
     let there: i64 = sqlx::query_scalar(
         "SELECT count(*) FROM unnest($1::uuid[]) AS k(run_id) JOIN run_ends e USING (run_id)",
@@ -86,11 +89,18 @@ pub async fn judge(world: &World, accepted: &[RunId]) {
     let lost = world
         .count("SELECT count(*) FROM run_attempts WHERE outcome = 'lease_lost'")
         .await;
+    let children = world
+        .count("SELECT count(*) FROM agent_runs WHERE parent_run_id IS NOT NULL")
+        .await;
+    let waits = world
+        .count("SELECT count(*) FROM run_attempts WHERE outcome = 'waiting'")
+        .await;
     println!(
-        "{runs} runs, {} of them acknowledged, {attempts} attempts, {lost} leases lost; at once at most {foreground} \
-         foreground and {background} background runs of a tenant",
+        "{runs} runs, {} of them acknowledged, {children} of them children, {attempts} claims, {waits} ended in waits, \
+         {lost} leases lost; at once at most {foreground} foreground and {background} background runs of a tenant",
         known.len()
     );
+    assert!(children > 0 && waits > 0, "nobody waited for a child");
     assert!(lost > 0, "nothing went wrong");
 }
 

@@ -1,4 +1,5 @@
-//! Tenants that submit turns, background work and business tasks, and workers that complete, fail and vanish.
+//! Tenants that submit turns, background work and business tasks, and workers that complete, fail and vanish, start
+//! children and wait for them.
 
 use std::{
     collections::HashSet,
@@ -9,17 +10,21 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::future::{join_all, try_join_all};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
+use sqlx::PgPool;
 use tidegate_client::{Client, WorkerApi};
 use tidegate_model::{
     Capability, Code, PoolId, RunId,
     api::{
-        AttemptUsage, ClaimRequest, CompleteRun, CreateConversation, CreateKey, FailRun, KeyGrants,
-        Lease, PROTOCOL_VERSION, SetEpoch, SubmitRun, SubmitTurn,
+        AttemptUsage, ClaimRequest, CompleteRun, ContextRequest, CreateConversation, CreateKey,
+        FailRun, KeyGrants, Lease, PROTOCOL_VERSION, SetEpoch, SubmitChild, SubmitRun, SubmitTurn,
+        WaitForChildren, WaitRun,
     },
     contracts::{CapabilityDescriptor, DescriptorContract},
     principal::{KeyScope, Role},
+    run::WaitMode,
 };
 use tokio::task::JoinHandle;
 
@@ -33,8 +38,8 @@ const WORKERS: usize = 4;
 const CALL: Duration = Duration::from_secs(5);
 /// How long nothing may be accepted.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// More than this of a tenant are not queued.
-const OPEN_MAX: usize = 40;
+/// While more than these are queued, nobody submits.
+const QUEUED_MAX: i64 = 1_000;
 
 fn capability() -> Capability {
     "soak.noop".parse().expect("capability")
@@ -47,6 +52,8 @@ struct Shared {
     accepted: Mutex<HashSet<RunId>>,
     /// No more submissions.
     full: AtomicBool,
+    /// No more submissions for the moment.
+    crowded: AtomicBool,
     /// No more claims.
     over: AtomicBool,
 }
@@ -74,6 +81,7 @@ impl Load {
             urls: Mutex::default(),
             accepted: Mutex::default(),
             full: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
         let mut load = Self {
@@ -82,6 +90,10 @@ impl Load {
             workers: Vec::new(),
         };
         load.serve(world);
+        load.workers.push(tokio::spawn(watch_the_queue(
+            Arc::clone(&load.shared),
+            world.db.pool().clone(),
+        )));
         submit_background(world, 10).await;
         for (index, (tenant, _)) in world.tenants.iter().enumerate() {
             let key = CreateKey {
@@ -204,22 +216,42 @@ async fn publish_pool(world: &World) -> String {
     made.secret.expect("shown once")
 }
 
+/// Keeps the queue from growing without end.
+async fn watch_the_queue(shared: Arc<Shared>, pool: PgPool) {
+    let queued = "SELECT count(*) FROM (SELECT FROM run_queue LIMIT $1) q";
+    while !shared.over.load(Ordering::Relaxed) {
+        let found = sqlx::query_scalar(queued)
+            .bind(QUEUED_MAX)
+            .fetch_one(&pool)
+            .await;
+        // While the database is down nobody submits either.
+        let crowded = found.is_ok_and(|found: i64| found >= QUEUED_MAX);
+        shared.crowded.store(crowded, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 /// A tenant: turns in conversations of their own and in one, and tasks; what was not answered may exist all the same.
 async fn produce(shared: Arc<Shared>, secret: String, mut rng: StdRng) {
-    let mut sent = 0;
     while !shared.full.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        if shared.crowded.load(Ordering::Relaxed) {
+            continue;
+        }
         let client = shared.client(&mut rng, &secret);
         let accepted = if rng.random_bool(0.2) {
             turn(&client).await
         } else {
-            task(&client, rng.random_range(1..=10)).await
+            let children = if rng.random_bool(0.1) {
+                rng.random_range(1..=4)
+            } else {
+                0
+            };
+            task(&client, rng.random_range(1..=10), children).await
         };
         if let Ok(runs) = accepted {
-            sent += runs.len();
             shared.accepted.lock().expect("accepted").extend(runs);
         }
-        let pause = if sent % OPEN_MAX == 0 { 500 } else { 30 };
-        tokio::time::sleep(Duration::from_millis(pause)).await;
     }
 }
 
@@ -247,10 +279,15 @@ async fn turn(client: &Client) -> Result<Vec<RunId>, tidegate_client::Error> {
     Ok(runs)
 }
 
-async fn task(client: &Client, count: usize) -> Result<Vec<RunId>, tidegate_client::Error> {
+/// Tasks that have so many children each.
+async fn task(
+    client: &Client,
+    count: usize,
+    children: u64,
+) -> Result<Vec<RunId>, tidegate_client::Error> {
     let run = SubmitRun {
         capability: capability(),
-        input: json!({"text": "count"}),
+        input: json!({"children": children}),
         service_class: None,
         priority: None,
         deadline: None,
@@ -259,11 +296,8 @@ async fn task(client: &Client, count: usize) -> Result<Vec<RunId>, tidegate_clie
         budget: None,
         user: None,
     };
-    let mut runs = Vec::new();
-    for _ in 0..count {
-        runs.push(client.submit_run(&run, None).await?.run_id);
-    }
-    Ok(runs)
+    let submitted = try_join_all((0..count).map(|_| client.submit_run(&run, None))).await?;
+    Ok(submitted.iter().map(|run| run.run_id).collect())
 }
 
 /// A worker that completes most runs, fails some, and forgets others, whose leases then run out.
@@ -274,7 +308,7 @@ async fn work(shared: Arc<Shared>, secret: String, number: usize, mut rng: StdRn
             worker_id: format!("soak-{number}").parse().expect("worker"),
             incarnation: 1,
             protocol_version: PROTOCOL_VERSION,
-            max: 10,
+            max: 25,
             max_background: None,
             wait_ms: 500,
         };
@@ -282,14 +316,29 @@ async fn work(shared: Arc<Shared>, secret: String, number: usize, mut rng: StdRn
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
+        let mut endings = Vec::new();
         for lease in answer.leases {
-            end(&client, &lease, &mut rng).await;
+            let draw: f64 = rng.random();
+            let client = client.clone();
+            if LATE.contains(&draw) {
+                // Late: another one holds it by then. Nobody waits for that.
+                tokio::spawn(async move {
+                    tokio::time::sleep(LEASE + Duration::from_millis(500)).await;
+                    end(&client, &lease, draw).await;
+                });
+            } else {
+                endings.push(async move { end(&client, &lease, draw).await });
+            }
         }
+        join_all(endings).await;
     }
 }
 
-async fn end(client: &Client, lease: &Lease, rng: &mut StdRng) {
-    let draw: f64 = rng.random();
+/// Draws that make an ending late.
+const LATE: std::ops::Range<f64> = 0.07..0.075;
+
+async fn end(client: &Client, lease: &Lease, draw: f64) {
+    let children = lease.run.input["children"].as_u64().unwrap_or(0);
     // What is said too late, or to a server that is gone, is refused or lost; the run goes on elsewhere.
     if draw < 0.02 {
         // Forgotten.
@@ -303,11 +352,7 @@ async fn end(client: &Client, lease: &Lease, rng: &mut StdRng) {
             usage: AttemptUsage::default(),
         };
         let _ = client.fail(lease.run.run_id, failed).await;
-    } else {
-        if draw < 0.075 {
-            // Late: another one holds it by then.
-            tokio::time::sleep(LEASE + Duration::from_millis(500)).await;
-        }
+    } else if children == 0 || matches!(has_all_children(client, lease, children).await, Ok(true)) {
         let completed = CompleteRun {
             fence: lease.fence,
             result: json!({"fence": lease.fence}),
@@ -316,4 +361,52 @@ async fn end(client: &Client, lease: &Lease, rng: &mut StdRng) {
         };
         let _ = client.complete(lease.run.run_id, completed).await;
     }
+}
+
+/// Whether all children of a run have ended; else starts what there is to start and waits for all of them.
+async fn has_all_children(
+    client: &Client,
+    lease: &Lease,
+    children: u64,
+) -> Result<bool, tidegate_client::Error> {
+    let run_id = lease.run.run_id;
+    let request = ContextRequest {
+        fence: lease.fence,
+        limit: 1,
+        children: None,
+    };
+    let known = client.context(run_id, request).await?.children;
+    let all = known.len() as u64 >= children;
+    if all && known.iter().all(|child| child.state.is_ended()) {
+        return Ok(true);
+    }
+    for number in known.len() as u64..children {
+        let child = SubmitChild {
+            fence: lease.fence,
+            key: format!("child-{number}"),
+            capability: capability(),
+            // The first one has children of its own.
+            input: json!({"children": if number == 0 { children / 2 } else { 0 }}),
+            service_class: None,
+            priority: None,
+            deadline: None,
+            run_at: None,
+            max_attempts: Some(50),
+            budget: None,
+        };
+        client.submit_child(run_id, child).await?;
+    }
+    let wait = WaitRun {
+        fence: lease.fence,
+        children: Some(WaitForChildren {
+            runs: None,
+            mode: Some(WaitMode::All),
+        }),
+        input: None,
+        until: None,
+        messages: Vec::new(),
+        usage: AttemptUsage::default(),
+    };
+    client.wait(run_id, wait).await?;
+    Ok(false)
 }

@@ -1,7 +1,7 @@
 //! Load while everything goes wrong in turn: servers killed and frozen, workers that vanish, PostgreSQL restarted, a
 //! snapshot that pins what vacuum may remove. The history alone is judged.
 //!
-//! Half a minute in `make test`; `make soak` lets it run for MINUTES. The seed is printed and repeats the order of what
+//! Half a minute in `make test`; `make soak` lets it run for MINUTES and until there were CLAIMS. The seed is printed and repeats the order of what
 //! goes wrong, not the timing.
 
 mod faults;
@@ -26,6 +26,33 @@ fn duration() -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// How many claims there must have been: `TIDEGATE_SOAK_CLAIMS`, else any number.
+fn claims() -> i64 {
+    std::env::var("TIDEGATE_SOAK_CLAIMS").map_or(0, |text| {
+        text.parse()
+            .expect("TIDEGATE_SOAK_CLAIMS is a number of claims")
+    })
+}
+
+/// How long nothing goes wrong between two faults: the longer the soak, the more work is done.
+fn calm() -> Duration {
+    if claims() > 0 {
+        Duration::from_secs(10)
+    } else {
+        duration() / 360
+    }
+}
+
+/// Claims so far: attempts that have ended, and leases.
+async fn claimed(world: &World) -> i64 {
+    let sql = "SELECT (SELECT count(*) FROM run_attempts) + (SELECT count(*) FROM run_leases)";
+    // The database may be down at this moment; what was is there when it is up again.
+    sqlx::query_scalar(sql)
+        .fetch_one(world.db.pool())
+        .await
+        .unwrap_or(0)
+}
+
 /// R3.4, R4.2, R4.4 under load with kills, pauses, a pinned xmin and restarts: no accepted run is lost, each ends once, no
 /// cap is exceeded, by what the database wrote down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,13 +64,16 @@ async fn the_history_adds_up_whatever_goes_wrong() {
     let until = Instant::now() + duration();
     let mut faults = faults::Faults::new(StdRng::seed_from_u64(seed));
     // Each kind goes wrong at least once, however short this is.
-    while Instant::now() < until || !faults.each_has_come() {
+    let (wanted, mut made) = (claims(), 0);
+    while Instant::now() < until || made < wanted || !faults.each_has_come() {
         let fault = faults.next();
-        println!("{:?} after {} runs", fault, load.accepted());
+        println!("{fault:?} after {} runs, {made} claims", load.accepted());
         faults.inflict(fault, &mut world, &cluster).await;
         load.serve(&world);
         let before = load.accepted();
         load.until_accepted(before + TENANTS, &world).await;
+        tokio::time::sleep(calm()).await;
+        made = claimed(&world).await;
     }
     faults.end(&mut world).await;
     load.serve(&world);
