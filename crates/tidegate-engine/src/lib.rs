@@ -34,6 +34,7 @@ pub mod ready;
 pub mod redis_link;
 pub mod repeats;
 pub mod runs;
+pub mod schedules;
 pub mod secrets;
 pub mod settings;
 mod start;

@@ -40,6 +40,9 @@ pub fn spawn(engine: &Engine, stop: &CancellationToken) -> JoinSet<()> {
     });
     keep("redis", |e, s| Box::pin(crate::redis_link::run(e, s)));
     keep("sweep", |e, s| Box::pin(crate::leases::sweep::run(e, s)));
+    keep("schedules", |e, s| {
+        Box::pin(crate::schedules::fire::run(e, s))
+    });
     keep("lane observer", |e, s| {
         Box::pin(crate::lanes::observe::run(e, s))
     });

@@ -14,6 +14,8 @@ mod order;
 mod reasons;
 #[path = "why/rig.rs"]
 mod rig;
+#[path = "why/schedules.rs"]
+mod schedules;
 #[path = "why/tree.rs"]
 mod tree;
 #[path = "why/waits.rs"]

@@ -15,6 +15,7 @@ pub mod grants;
 pub mod limiter;
 pub mod reasons;
 pub mod retry;
+pub mod schedules;
 pub mod tiers;
 pub mod tool_names;
 pub mod tool_requests;

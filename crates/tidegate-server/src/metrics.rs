@@ -108,6 +108,10 @@ const COUNTERS: &[(&str, &str)] = &[
         "Loops that panicked and were started again, by loop.",
     ),
     (
+        "tidegate_schedule_due_total",
+        "Due times of schedules by what became of them: run, skipped, refused.",
+    ),
+    (
         "tidegate_takeovers_total",
         "Expired leases that were taken over.",
     ),

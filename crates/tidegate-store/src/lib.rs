@@ -28,6 +28,7 @@ pub mod recovery;
 pub mod repeats;
 pub mod revisions;
 pub mod runs;
+pub mod schedules;
 pub mod secrets;
 pub mod tenants;
 pub mod transaction;

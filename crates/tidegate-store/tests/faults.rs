@@ -244,6 +244,38 @@ async fn finish_all(world: &World) {
     world.audit().await;
 }
 
+/// R3.14: a firing that is cut off between its writes and its commit fires the due time once, when it is done again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_due_time_fires_once_whatever_cuts_its_firing_off() {
+    let _scenario = fail::FailScenario::setup();
+    let world = Arc::new(World::new(&["acme"]).await);
+    for (index, fault) in FAULTS.into_iter().enumerate() {
+        let schedule = format!("s{index}");
+        world.schedule(&tenant("acme"), &schedule).await;
+        let inner = Arc::clone(&world);
+        with_fault(&world, "fire_before_commit", fault, async move {
+            inner
+                .store
+                .fleet()
+                .fire_schedules(rig::due::fire_terms(), 10)
+                .await
+        })
+        .await;
+        let fleet = world.store.fleet();
+        for _ in 0..2 {
+            let fired = fleet.fire_schedules(rig::due::fire_terms(), 10).await;
+            assert!(fired.expect("fire").failures.is_empty());
+        }
+        let runs: i64 = sqlx::query_scalar("SELECT count(*) FROM agent_runs WHERE schedule = $1")
+            .bind(&schedule)
+            .fetch_one(world.db.pool())
+            .await
+            .expect("count");
+        assert_eq!(runs, 1, "{fault:?}");
+        world.audit().await;
+    }
+}
+
 /// O-29: callers that are cancelled at random moments never leave a connection inside a transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn cancelled_callers_leave_clean_connections() {

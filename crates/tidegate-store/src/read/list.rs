@@ -3,7 +3,7 @@
 //! Each state is looked for where its rows are, so that a list of what is queued does not walk what has ended. The list
 //! names candidates; [`TenantStore::runs`] then reads them, and one that has moved on meanwhile shows where it is now.
 
-use tidegate_model::{Capability, ConversationId, RunId, run::RunState};
+use tidegate_model::{Capability, ConversationId, RunId, ids::ScheduleName, run::RunState};
 use uuid::Uuid;
 
 use crate::{Error, TenantStore};
@@ -17,6 +17,8 @@ pub struct ListFilter {
     pub capability: Option<Capability>,
     /// Only turns of this conversation.
     pub conversation_id: Option<ConversationId>,
+    /// Only runs of this schedule.
+    pub schedule: Option<ScheduleName>,
     /// Only dead letters: failed runs whose attempts were exhausted.
     pub dead_letters: bool,
     /// Only runs older than this one.
@@ -31,6 +33,7 @@ struct Bound<'a> {
     conversation: Option<Uuid>,
     before: Option<Uuid>,
     limit: i64,
+    schedule: Option<&'a str>,
 }
 
 impl TenantStore {
@@ -41,6 +44,7 @@ impl TenantStore {
             conversation: filter.conversation_id.map(ConversationId::as_uuid),
             before: filter.before.map(RunId::as_uuid),
             limit: filter.limit,
+            schedule: filter.schedule.as_ref().map(ScheduleName::as_str),
         };
         let ids = match filter.state {
             _ if filter.dead_letters => match filter.state {
@@ -67,13 +71,15 @@ impl TenantStore {
         Ok(sqlx::query_scalar!(
             r#"SELECT r.run_id FROM agent_runs r
                WHERE r.tenant = $1 AND ($2::text IS NULL OR r.capability = $2)
-                 AND ($3::uuid IS NULL OR r.conversation_id = $3) AND ($4::uuid IS NULL OR r.run_id < $4)
+                 AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($6::text IS NULL OR r.schedule = $6) AND ($4::uuid IS NULL OR r.run_id < $4)
                ORDER BY r.run_id DESC LIMIT $5"#,
             self.key(),
             bound.capability,
             bound.conversation,
             bound.before,
             bound.limit,
+            bound.schedule,
         )
         .fetch_all(self.pool())
         .await?)
@@ -95,6 +101,7 @@ impl TenantStore {
             )
             SELECT w.run_id AS "run_id!" FROM waiting w JOIN agent_runs r ON r.tenant = $1 AND r.run_id = w.run_id
             WHERE ($2::text IS NULL OR r.capability = $2) AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($6::text IS NULL OR r.schedule = $6)
               AND ($4::uuid IS NULL OR r.run_id < $4)
             ORDER BY w.run_id DESC LIMIT $5"#,
             self.key(),
@@ -102,6 +109,7 @@ impl TenantStore {
             bound.conversation,
             bound.before,
             bound.limit,
+            bound.schedule,
         )
         .fetch_all(self.pool())
         .await?)
@@ -111,13 +119,15 @@ impl TenantStore {
         Ok(sqlx::query_scalar!(
             r#"SELECT r.run_id FROM run_leases l JOIN agent_runs r ON r.tenant = l.tenant AND r.run_id = l.run_id
                WHERE l.tenant = $1 AND ($2::text IS NULL OR r.capability = $2)
-                 AND ($3::uuid IS NULL OR r.conversation_id = $3) AND ($4::uuid IS NULL OR r.run_id < $4)
+                 AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($6::text IS NULL OR r.schedule = $6) AND ($4::uuid IS NULL OR r.run_id < $4)
                ORDER BY r.run_id DESC LIMIT $5"#,
             self.key(),
             bound.capability,
             bound.conversation,
             bound.before,
             bound.limit,
+            bound.schedule,
         )
         .fetch_all(self.pool())
         .await?)
@@ -127,7 +137,8 @@ impl TenantStore {
         Ok(sqlx::query_scalar!(
             r#"SELECT r.run_id FROM run_parked p JOIN agent_runs r ON r.tenant = p.tenant AND r.run_id = p.run_id
                WHERE p.tenant = $1 AND p.why = $6 AND ($2::text IS NULL OR r.capability = $2)
-                 AND ($3::uuid IS NULL OR r.conversation_id = $3) AND ($4::uuid IS NULL OR r.run_id < $4)
+                 AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($7::text IS NULL OR r.schedule = $7) AND ($4::uuid IS NULL OR r.run_id < $4)
                ORDER BY r.run_id DESC LIMIT $5"#,
             self.key(),
             bound.capability,
@@ -135,6 +146,7 @@ impl TenantStore {
             bound.before,
             bound.limit,
             state.as_str(),
+            bound.schedule,
         )
         .fetch_all(self.pool())
         .await?)
@@ -144,7 +156,8 @@ impl TenantStore {
         Ok(sqlx::query_scalar!(
             r#"SELECT r.run_id FROM run_ends e JOIN agent_runs r ON r.tenant = e.tenant AND r.run_id = e.run_id
                WHERE e.tenant = $1 AND e.state = $6 AND ($2::text IS NULL OR r.capability = $2)
-                 AND ($3::uuid IS NULL OR r.conversation_id = $3) AND ($4::uuid IS NULL OR e.run_id < $4)
+                 AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($7::text IS NULL OR r.schedule = $7) AND ($4::uuid IS NULL OR e.run_id < $4)
                ORDER BY e.run_id DESC LIMIT $5"#,
             self.key(),
             bound.capability,
@@ -152,6 +165,7 @@ impl TenantStore {
             bound.before,
             bound.limit,
             state.as_str(),
+            bound.schedule,
         )
         .fetch_all(self.pool())
         .await?)
@@ -162,13 +176,15 @@ impl TenantStore {
             r#"SELECT r.run_id FROM run_ends e JOIN agent_runs r ON r.tenant = e.tenant AND r.run_id = e.run_id
                WHERE e.tenant = $1 AND e.state = 'failed' AND e.code = 'ATTEMPTS_EXHAUSTED'
                  AND ($2::text IS NULL OR r.capability = $2)
-                 AND ($3::uuid IS NULL OR r.conversation_id = $3) AND ($4::uuid IS NULL OR e.run_id < $4)
+                 AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($6::text IS NULL OR r.schedule = $6) AND ($4::uuid IS NULL OR e.run_id < $4)
                ORDER BY e.run_id DESC LIMIT $5"#,
             self.key(),
             bound.capability,
             bound.conversation,
             bound.before,
             bound.limit,
+            bound.schedule,
         )
         .fetch_all(self.pool())
         .await?)
