@@ -12,6 +12,8 @@ mod lists;
 mod order;
 #[path = "why/reasons.rs"]
 mod reasons;
+#[path = "why/retention.rs"]
+mod retention;
 #[path = "why/rig.rs"]
 mod rig;
 #[path = "why/schedules.rs"]

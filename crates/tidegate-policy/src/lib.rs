@@ -19,4 +19,5 @@ pub mod schedules;
 pub mod tiers;
 pub mod tool_names;
 pub mod tool_requests;
+pub mod vitals;
 pub mod waitgraph;

@@ -32,6 +32,7 @@ pub mod schedules;
 pub mod secrets;
 pub mod tenants;
 pub mod transaction;
+pub mod vitals;
 pub mod written;
 
 pub use error::Error;

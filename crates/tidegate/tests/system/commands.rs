@@ -245,6 +245,38 @@ async fn an_administrators_answers_can_be_json() {
     }
 }
 
+/// R21.1: the doctor looks whether vacuum follows, and names who keeps it from that.
+#[tokio::test]
+async fn the_doctor_names_who_holds_a_snapshot() {
+    let db = TestDb::new().await;
+    let hot_tables = async || {
+        let doctor = with_database(&db, &["doctor", "--json"]);
+        let findings = run(doctor.env("TIDEGATE_SNAPSHOT_HELD_MAX_MS", "1000"))
+            .await
+            .json();
+        let findings = findings.as_array().expect("findings").clone();
+        let hot = findings
+            .into_iter()
+            .find(|one| one["check"] == "hot tables");
+        hot.expect("a finding")
+    };
+    assert_eq!(hot_tables().await["state"], "ok");
+    let mut held = db.pool().begin().await.expect("begin");
+    sqlx::raw_sql(
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM run_queue",
+    )
+    .execute(&mut *held)
+    .await
+    .expect("snapshot");
+    eventually("the doctor names it", async || {
+        let found = hot_tables().await;
+        found["state"] == "warn" && found["remedy"].to_string().contains("pg_terminate_backend")
+    })
+    .await;
+    held.commit().await.expect("commit");
+    assert_eq!(hot_tables().await["state"], "ok");
+}
+
 /// R3.14, R22.2: schedules from the command line, fired by the server.
 #[tokio::test]
 async fn a_schedule_is_written_shown_fired_and_removed() {
