@@ -79,6 +79,17 @@ impl Error {
         }))
     }
 
+    /// The same error of a field that stands within another one.
+    #[must_use]
+    pub fn within(mut self, outer: &str) -> Self {
+        if let Self::Refused(refusal) = &mut self
+            && let Some(field) = &mut refusal.field
+        {
+            *field = format!("{outer}.{field}");
+        }
+        self
+    }
+
     /// No such thing, or somebody else's: the caller cannot tell which (R2.2).
     pub fn not_found(what: &str) -> Self {
         Self::refused(Code::NotFound, format!("no such {what}"))

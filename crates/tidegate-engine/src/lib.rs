@@ -33,12 +33,15 @@ pub mod principal;
 pub mod ready;
 pub mod redis_link;
 pub mod repeats;
+pub mod retention;
 pub mod runs;
+pub mod schedules;
 pub mod secrets;
 pub mod settings;
 mod start;
 pub mod tenants;
 pub mod trouble;
+pub mod vitals;
 pub mod worker;
 
 pub use context::{Engine, EngineParts};

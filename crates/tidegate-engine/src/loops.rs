@@ -38,8 +38,15 @@ pub fn spawn(engine: &Engine, stop: &CancellationToken) -> JoinSet<()> {
     keep("idempotency keys", |e, s| {
         Box::pin(crate::repeats::forget::run(e, s))
     });
+    keep("retention", |e, s| {
+        Box::pin(crate::retention::prune::run(e, s))
+    });
+    keep("vitals", |e, s| Box::pin(crate::vitals::run(e, s)));
     keep("redis", |e, s| Box::pin(crate::redis_link::run(e, s)));
     keep("sweep", |e, s| Box::pin(crate::leases::sweep::run(e, s)));
+    keep("schedules", |e, s| {
+        Box::pin(crate::schedules::fire::run(e, s))
+    });
     keep("lane observer", |e, s| {
         Box::pin(crate::lanes::observe::run(e, s))
     });

@@ -14,8 +14,12 @@ mod lists;
 mod order;
 #[path = "why/reasons.rs"]
 mod reasons;
+#[path = "why/retention.rs"]
+mod retention;
 #[path = "why/rig.rs"]
 mod rig;
+#[path = "why/schedules.rs"]
+mod schedules;
 #[path = "why/tree.rs"]
 mod tree;
 #[path = "why/waits.rs"]

@@ -161,6 +161,9 @@ slug_ids! {
     /// What a run asks for and a pool offers, for example `chat` or `hr.employee_query`.
     Capability, "capability", 100, b'-' | b'.' | b'_',
         "1 to 100 of a-z, 0-9, '-', '_' and '.', starting with a letter or digit (for example hr.employee_query)";
+    /// A schedule of a tenant (R3.14).
+    ScheduleName, "name", 63, b'-' | b'.' | b'_',
+        "1 to 63 of a-z, 0-9, '-', '_' and '.', starting with a letter or digit (for example nightly-report)";
     /// A name in the catalogue of providers, models or tool servers.
     CatalogName, "name", 63, b'-' | b'.' | b'_',
         "1 to 63 of a-z, 0-9, '-', '_' and '.', starting with a letter or digit";

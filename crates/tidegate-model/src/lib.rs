@@ -21,6 +21,7 @@ pub mod limits;
 pub mod principal;
 pub mod queue_reason;
 pub mod run;
+pub mod schedule;
 pub mod text_enum;
 
 pub use codes::Code;

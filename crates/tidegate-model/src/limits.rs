@@ -47,6 +47,20 @@ pub const ANSWER_MAX_BYTES: usize = 256 << 10;
 pub const CHILD_RESULTS_MAX_BYTES: i64 = 1 << 20;
 /// The most leases that a run may have had and still wait: whoever wakes and waits in a circle stops here.
 pub const LEASES_BEFORE_WAIT_MAX: i64 = 10_000;
+/// The most schedules of one tenant.
+pub const SCHEDULES_MAX: i64 = 1_000;
+/// The largest input of a scheduled run, in bytes: it is written again with each due time.
+pub const SCHEDULE_INPUT_MAX_BYTES: usize = 64 << 10;
+/// The longest cron expression, in characters.
+pub const CRON_MAX_CHARS: usize = 200;
+/// The shortest catch-up window of a schedule, in milliseconds.
+pub const CATCH_UP_MIN_MS: i64 = 60_000;
+/// The longest catch-up window of a schedule, in milliseconds (366 days).
+pub const CATCH_UP_MAX_MS: i64 = HORIZON_MAX_MS;
+/// The catch-up window of a schedule that names none, in milliseconds (one day).
+pub const CATCH_UP_DEFAULT_MS: i64 = 24 * 3_600_000;
+/// The most runs that a schedule makes up for.
+pub const MISSED_RUNS_MAX: usize = 100;
 
 const _: () = assert!(
     REQUEST_MAX_BYTES < RESULT_MAX_BYTES,

@@ -108,6 +108,14 @@ const COUNTERS: &[(&str, &str)] = &[
         "Loops that panicked and were started again, by loop.",
     ),
     (
+        "tidegate_pruned_total",
+        "Ended runs, and events of them, that were deleted after their time.",
+    ),
+    (
+        "tidegate_schedule_due_total",
+        "Due times of schedules by what became of them: run, skipped, refused.",
+    ),
+    (
         "tidegate_takeovers_total",
         "Expired leases that were taken over.",
     ),
@@ -133,11 +141,27 @@ const GAUGES: &[(&str, &str)] = &[
     ("tidegate_event_streams", "Runs whose events are followed."),
     ("tidegate_generation", "The generation of fences in force."),
     (
+        "tidegate_hot_table_bytes",
+        "Size of each hot table with its indexes.",
+    ),
+    (
+        "tidegate_hot_table_dead_rows",
+        "Rows of each hot table that are gone and not vacuumed.",
+    ),
+    (
         "tidegate_http_requests_in_flight",
         "Requests that are being answered.",
     ),
     ("tidegate_lanes", "Lanes with waiting runs."),
     ("tidegate_redis_up", "1 while Redis answers."),
+    (
+        "tidegate_snapshot_age_transactions",
+        "Transactions since the oldest snapshot of a session, a prepared transaction or a slot.",
+    ),
+    (
+        "tidegate_snapshot_held_seconds",
+        "How long the oldest of them is held, where that is known.",
+    ),
     ("tidegate_sse_streams", "Open event streams of clients."),
 ];
 

@@ -28,6 +28,10 @@ const TAGS: &[(&str, &str)] = &[
     ),
     ("conversations", "Conversations and their turns."),
     ("runs", "Runs: submit, follow, explain, cancel, put back."),
+    (
+        "schedules",
+        "Schedules of runs: cron expressions in a time zone, what becomes of missed and overlapping due times.",
+    ),
     ("me", "What a key may do and what its tenant has and uses."),
     (
         "worker",

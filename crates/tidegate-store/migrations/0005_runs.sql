@@ -167,7 +167,8 @@ CREATE TABLE run_parked (
     PRIMARY KEY (tenant, run_id),
     CHECK (why NOT IN ('scheduled', 'retry_backoff') OR due IS NOT NULL),
     CHECK (why <> 'conversation_busy' OR conversation_id IS NOT NULL)
-);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 5000);
 CREATE INDEX run_parked_due ON run_parked (due) WHERE due IS NOT NULL;
 CREATE INDEX run_parked_turns ON run_parked (tenant, conversation_id, turn_no) WHERE why = 'conversation_busy';
 

@@ -28,9 +28,11 @@ pub mod recovery;
 pub mod repeats;
 pub mod revisions;
 pub mod runs;
+pub mod schedules;
 pub mod secrets;
 pub mod tenants;
 pub mod transaction;
+pub mod vitals;
 pub mod written;
 
 pub use error::Error;

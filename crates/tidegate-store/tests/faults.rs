@@ -22,7 +22,7 @@ use tidegate_model::{
 use tidegate_policy::retry::Report;
 use tidegate_store::{
     Author,
-    attempts::{close::Closer, resolve::Resolution},
+    attempts::{close::Closer, prune::Position, resolve::Resolution},
     effects::Intent,
 };
 
@@ -242,6 +242,67 @@ async fn finish_all(world: &World) {
         assert_eq!(left, 0, "{table}");
     }
     world.audit().await;
+}
+
+/// R3.14: a firing that is cut off between its writes and its commit fires the due time once, when it is done again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_due_time_fires_once_whatever_cuts_its_firing_off() {
+    let _scenario = fail::FailScenario::setup();
+    let world = Arc::new(World::new(&["acme"]).await);
+    for (index, fault) in FAULTS.into_iter().enumerate() {
+        let schedule = format!("s{index}");
+        world.schedule(&tenant("acme"), &schedule).await;
+        let inner = Arc::clone(&world);
+        with_fault(&world, "fire_before_commit", fault, async move {
+            inner
+                .store
+                .fleet()
+                .fire_schedules(rig::due::fire_terms(), 10)
+                .await
+        })
+        .await;
+        let fleet = world.store.fleet();
+        for _ in 0..2 {
+            let fired = fleet.fire_schedules(rig::due::fire_terms(), 10).await;
+            assert!(fired.expect("fire").failures.is_empty());
+        }
+        let runs: i64 = sqlx::query_scalar("SELECT count(*) FROM agent_runs WHERE schedule = $1")
+            .bind(&schedule)
+            .fetch_one(world.db.pool())
+            .await
+            .expect("count");
+        assert_eq!(runs, 1, "{fault:?}");
+        world.audit().await;
+    }
+}
+
+/// R24.3: pruning that is cut off leaves a run whole or takes it whole, and goes on the next time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_run_is_pruned_whole_or_not_at_all() {
+    let _scenario = fail::FailScenario::setup();
+    let world = Arc::new(World::new(&["acme"]).await);
+    for fault in FAULTS {
+        world.submit(&tenant("acme"), RunKind::BackgroundWork).await;
+        finish_all(&world).await;
+        let inner = Arc::clone(&world);
+        with_fault(&world, "prune_before_commit", fault, async move {
+            let fleet = inner.store.fleet();
+            fleet.prune_runs(0, &Position::default(), 10).await
+        })
+        .await;
+        world.audit().await;
+        let fleet = world.store.fleet();
+        let pruned = fleet.prune_runs(0, &Position::default(), 10).await;
+        assert_eq!(pruned.expect("prune").next, None);
+        for table in ["agent_runs", "run_ends", "run_attempts", "run_events"] {
+            let count = format!("SELECT count(*) FROM {table}");
+            let left: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(count))
+                .fetch_one(world.db.pool())
+                .await
+                .expect("count");
+            assert_eq!(left, 0, "{table} {fault:?}");
+        }
+    }
 }
 
 /// O-29: callers that are cancelled at random moments never leave a connection inside a transaction.

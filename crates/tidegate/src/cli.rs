@@ -110,6 +110,9 @@ enum Command {
     /// Submit, follow, explain and steer runs
     #[command(subcommand)]
     Run(commands::run::RunCommand),
+    /// Runs by the clock: cron expressions in a time zone
+    #[command(subcommand)]
+    Schedule(commands::schedule::ScheduleCommand),
     /// Who this key is, its limits and its usage
     Me(commands::me::MeCommand),
     /// Server processes
@@ -158,6 +161,7 @@ impl Cli {
             Command::Pool(command) => command.run(&context).await,
             Command::Conversation(command) => command.run(&context).await,
             Command::Run(command) => command.run(&context).await,
+            Command::Schedule(command) => command.run(&context).await,
             Command::Me(command) => command.run(&context).await,
             Command::Instances(command) => command.run(&context).await,
             Command::Audit(command) => command.run(&context).await,

@@ -28,6 +28,7 @@ const GUARDED: &[&str] = &["run_leases", "background_slots", "run_attempts", "ru
 const MARKS: &[&str] = &[
     "attempt:open",
     "attempt:close",
+    "run:prune",
     "run:reopen",
     "tenant:erase",
 ];

@@ -7,3 +7,4 @@ mod me;
 mod pools;
 mod probes;
 mod runs;
+mod schedules;

@@ -112,6 +112,7 @@ impl FakeServer {
             deadline_in_ms: None,
             budget_left: RunBudget::default(),
             parent_run_id: None,
+            schedule: None,
             of_background: false,
         };
         edit(&mut leased);

@@ -196,6 +196,7 @@ fn queued_view(tenant: &TenantId, run: &NewRun) -> RunView {
         waiting_for: None,
         parent_run_id: None,
         root_run_id: None,
+        schedule: None,
         cancel_requested: false,
         repeated: false,
     }
@@ -259,7 +260,7 @@ pub(crate) async fn class_of(
 }
 
 /// What policy grants, lowered where the caller asks for less (R2.4).
-fn granted(principal: &Principal, wanted: &Wanted) -> Result<Granted, Error> {
+pub(crate) fn granted(principal: &Principal, wanted: &Wanted) -> Result<Granted, Error> {
     let grants = principal.grants;
     let (priority, priority_source) =
         grants::priority(grants.priority, wanted.priority).map_err(|most| {
@@ -298,10 +299,11 @@ fn granted(principal: &Principal, wanted: &Wanted) -> Result<Granted, Error> {
     })
 }
 
-struct Granted {
-    priority: i16,
-    priority_source: PrioritySource,
-    service_class: ServiceClass,
+/// What a run is granted.
+pub(crate) struct Granted {
+    pub priority: i16,
+    pub priority_source: PrioritySource,
+    pub service_class: ServiceClass,
 }
 
 pub(crate) fn check_bounds(wanted: &Wanted) -> Result<(), Error> {

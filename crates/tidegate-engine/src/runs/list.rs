@@ -53,6 +53,7 @@ pub(super) async fn ids(
         state: filter.state,
         capability: filter.capability,
         conversation_id: filter.conversation_id,
+        schedule: filter.schedule,
         dead_letters: filter.dead_letters.unwrap_or(false),
         before,
         // One more than the page tells whether another one follows.

@@ -250,6 +250,7 @@ pub(crate) fn view(seen: &Seen) -> RunView {
         waiting_for: waiting_for(row),
         parent_run_id: row.parent_run_id,
         root_run_id: row.parent_run_id.map(|_| row.root_run_id),
+        schedule: row.schedule.clone(),
         cancel_requested: matches!(&row.place, RunPlace::Running(running) if running.cancel_requested),
         repeated: false,
     }

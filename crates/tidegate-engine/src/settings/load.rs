@@ -14,7 +14,13 @@ use super::{
 /// The file that is read where none is named.
 pub const DEFAULT_FILE: &str = "tidegate.toml";
 /// Variables with these prefixes are ours, so that an unknown one is a mistake.
-const PREFIXES: [&str; 3] = ["TIDEGATE_", "RUN_EXECUTION_", "LLM_PROVIDER_"];
+const PREFIXES: [&str; 5] = [
+    "TIDEGATE_",
+    "RUN_EXECUTION_",
+    "RUN_RETENTION_",
+    "RUN_EVENT_",
+    "LLM_PROVIDER_",
+];
 /// Variables with our prefix that are no settings of a server.
 const OTHER_VARIABLES: [&str; 7] = [
     "TIDEGATE_CONFIG",

@@ -83,7 +83,7 @@ pub fn markdown() -> String {
         "# Configuration\n\n<!-- Made by `tidegate config --markdown`; do not edit. -->\n\n\
          Sources, weakest first: defaults, the file (`--config FILE`, `TIDEGATE_CONFIG`, else `tidegate.toml` in the \
          working directory), the environment, flags. An empty variable counts as not set. Unknown keys and unknown \
-         `TIDEGATE_*`, `RUN_EXECUTION_*` and `LLM_PROVIDER_*` variables are errors that name the nearest known one.\n\n\
+         `TIDEGATE_*`, `RUN_EXECUTION_*`, `RUN_RETENTION_*`, `RUN_EVENT_*` and `LLM_PROVIDER_*` variables are errors that name the nearest known one.\n\n\
          Every setting that is no secret has a flag of `tidegate serve`: its name with dashes (`lease_ms` is \
          `--lease-ms`). Secrets have none, because flags are visible in the list of processes.\n\n\
          Scope `instance` governs one process: three processes grant three times as much. Scope `cluster` governs what \

@@ -115,6 +115,10 @@ settings! {
     queue_max_age_ms: u32 = 86_400_000, "TIDEGATE_QUEUE_MAX_AGE_MS", "queueMaxAgeMs", Cluster, plain, Rule::Range(1_000, 2_678_400_000);
     /// A run that no pool could ever serve ends as failed after this.
     unroutable_grace_ms: u32 = 600_000, "TIDEGATE_UNROUTABLE_GRACE_MS", "unroutableGraceMs", Cluster, plain, Rule::Range(0, 2_678_400_000);
+    /// Ended runs are deleted with all that is known of them after so many days; 0 keeps them.
+    run_retention_days: u32 = 90, "RUN_RETENTION_DAYS", "runRetentionDays", Cluster, plain, Rule::ZeroOr(1, 3_650);
+    /// Events of ended runs are deleted after so many days, if not before with their run; 0 keeps them as long as it.
+    run_event_retention_days: u32 = 30, "RUN_EVENT_RETENTION_DAYS", "runEventRetentionDays", Cluster, plain, Rule::ZeroOr(1, 3_650);
 
     /// How often config revisions are polled when notifications are lost.
     config_poll_ms: u32 = 2_000, "TIDEGATE_CONFIG_POLL_MS", "configPollMs", Instance, plain, Rule::Range(50, 60_000);
@@ -130,6 +134,10 @@ settings! {
     db_pool_size: u32 = 16, "TIDEGATE_DB_POOL_SIZE", "dbPoolSize", Instance, plain, Rule::Range(4, 500);
     /// The database ends a session that idles inside a transaction for this long.
     idle_in_transaction_ms: u32 = 10_000, "TIDEGATE_IDLE_IN_TRANSACTION_MS", "idleInTransactionMs", Instance, plain, Rule::Range(100, 3_600_000);
+    /// Dead rows of one hot table (queue, leases, parked runs) above which the log and the doctor say so.
+    hot_dead_rows_max: u32 = 100_000, "TIDEGATE_HOT_DEAD_ROWS_MAX", "hotDeadRowsMax", Cluster, plain, Rule::Range(1_000, 1_000_000_000);
+    /// A snapshot of the database that is held for longer is told with its holder: it stops vacuum.
+    snapshot_held_max_ms: u32 = 300_000, "TIDEGATE_SNAPSHOT_HELD_MAX_MS", "snapshotHeldMaxMs", Cluster, plain, Rule::Range(1_000, 604_800_000);
 
     /// Calls at once to a model provider.
     llm_provider_max_in_flight: u32 = 16, "LLM_PROVIDER_MAX_IN_FLIGHT", "llmProviderMaxInFlight", Instance, plain, Rule::Range(1, 10_000);

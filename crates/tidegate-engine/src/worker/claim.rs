@@ -224,6 +224,7 @@ fn to_lease(opened: OpenedLease, lease_ms: i64) -> Lease {
             deadline: opened.deadline,
             deadline_in_ms: opened.deadline_in_ms,
             parent_run_id: opened.parent_run_id,
+            schedule: opened.schedule,
             of_background: opened.of_background,
             budget_left: RunBudget {
                 tokens: opened

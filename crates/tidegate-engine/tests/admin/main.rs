@@ -26,3 +26,4 @@ mod roles;
 mod secrets;
 mod tenants;
 mod tool_servers;
+mod vitals;

@@ -332,6 +332,11 @@ async fn fill(world: &World, tenant: &str) {
         "INSERT INTO run_effects (tenant, run_id, call_id, tool, arguments_digest, idempotent, attempt, fence_generation,
              fence_number, outcome, source, result, note, recorded_at)
          VALUES ($1, $4, 'c1', $2, sha256('x'), false, 1, 1, 1, 'done', 'person', to_jsonb($2::text), $2, now())",
+        "INSERT INTO schedules (tenant, name, scope, cron, time_zone, missed_runs, catch_up_window_ms, overlap, capability,
+             class, service_class, priority, priority_source, input, request_digest, next_due_at, error_due_at, error_code,
+             error_detail)
+         VALUES ($1, 'nightly', 'main', '@daily', 'UTC', 'skip', 60000, 'skip', 'chat', 1, 'deferrable', 0, 'default',
+             to_jsonb($2::text), sha256('x'), 'infinity', now(), 'INTERNAL', $2)",
         "INSERT INTO run_passes (scope, tenant, pass) VALUES ('main', $1, 1)",
         "INSERT INTO run_inputs (tenant, run_id, ask_no, ask, answer)
          VALUES ($1, $4, 1, to_jsonb($2::text), to_jsonb($2::text))",

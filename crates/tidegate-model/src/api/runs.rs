@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use crate::{
     Capability, Code, ConversationId, Fence, PoolId, RunId, TenantId,
-    api::{EffectView, ReviewView, WaitView},
+    api::{DueTime, EffectView, ReviewView, WaitView},
     event::EventKind,
+    ids::ScheduleName,
     queue_reason::QueueReason,
     run::{AttemptOutcome, PrioritySource, QuotaBucket, RunKind, RunState, ServiceClass},
 };
@@ -131,6 +132,9 @@ pub struct RunView {
     /// The root of its tree, if it is a child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_run_id: Option<RunId>,
+    /// The due time that it was fired for, if a schedule did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<DueTime>,
     /// Whether a cancel has been asked for and the attempt has not ended yet.
     #[serde(default)]
     pub cancel_requested: bool,
@@ -247,6 +251,9 @@ pub struct RunFilter {
     /// Only turns of this conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,
+    /// Only runs of this schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ScheduleName>,
     /// Only failed runs whose attempts were exhausted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_letters: Option<bool>,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Capability, Code, ConversationId, Fence, RunId, TenantId, WorkerId,
-    api::{ChildView, EffectView, InputView, MessageView, RunBudget},
+    api::{ChildView, DueTime, EffectView, InputView, MessageView, RunBudget},
     event::EventKind,
     run::{QuotaBucket, RunKind, ServiceClass},
 };
@@ -98,6 +98,9 @@ pub struct LeasedRun {
     /// Its parent, if it is a child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
+    /// The due time that it was fired for, if a schedule did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<DueTime>,
     /// Whether a background run is the root of its tree: it then counts against what a worker takes of background
     /// (`maxBackground`), but not against its tenant's cap (R3.6).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

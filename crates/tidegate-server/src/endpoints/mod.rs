@@ -6,6 +6,7 @@ pub mod me;
 pub mod pools;
 pub mod probes;
 pub mod runs;
+pub mod schedules;
 pub mod worker;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -42,6 +43,12 @@ pub(crate) fn chat() -> OpenApiRouter<AppState> {
         .routes(routes!(runs::resolve_run::resolve_run))
         .routes(routes!(runs::cancel_runs::cancel_runs))
         .routes(routes!(runs::requeue_runs::requeue_runs))
+        .routes(routes!(schedules::list_schedules::list_schedules))
+        .routes(routes!(schedules::put_schedule::put_schedule))
+        .routes(routes!(schedules::get_schedule::get_schedule))
+        .routes(routes!(schedules::delete_schedule::delete_schedule))
+        .routes(routes!(schedules::pause_schedule::pause_schedule))
+        .routes(routes!(schedules::resume_schedule::resume_schedule))
         .routes(routes!(me::get_my_limits::get_my_limits))
         .routes(routes!(me::get_my_usage::get_my_usage))
         .routes(routes!(worker::claim_runs::claim_runs))

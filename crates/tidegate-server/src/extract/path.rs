@@ -44,7 +44,8 @@ single!(
     tidegate_model::KeyId,
     tidegate_model::TenantId,
     tidegate_model::PoolId,
-    tidegate_model::ids::CatalogName
+    tidegate_model::ids::CatalogName,
+    tidegate_model::ids::ScheduleName
 );
 
 impl FromParams for (tidegate_model::PoolId, i64) {

@@ -3,7 +3,7 @@
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tidegate_model::{Code, principal::Role};
-use tidegate_server::routes::{ROUTES, Route};
+use tidegate_server::routes::{ROUTES, Route, Verb};
 
 use crate::rig::Rig;
 
@@ -23,6 +23,7 @@ impl Belongings {
             .replace("{conversationId}", &self.conversation)
             .replace("{keyId}", &self.key)
             .replace("{callId}", "call_1")
+            .replace("{name}", "nightly")
             .replace("{tenant}", "acme")
     }
 
@@ -52,9 +53,12 @@ impl Belongings {
 
 /// Whether an id of a tenant's thing stands in the path.
 fn names_a_thing(route: &Route) -> bool {
-    ["{runId}", "{conversationId}", "{keyId}", "{tenant}"]
-        .iter()
-        .any(|parameter| route.path.contains(parameter))
+    // Names of schedules are each tenant's own: whoever puts one makes its own.
+    let schedule = route.path.starts_with("/v1/schedules/") && route.verb != Verb::Put;
+    schedule
+        || ["{runId}", "{conversationId}", "{keyId}", "{tenant}"]
+            .iter()
+            .any(|parameter| route.path.contains(parameter))
 }
 
 async fn belongings(rig: &Rig, acme: &str) -> Belongings {
@@ -64,6 +68,11 @@ async fn belongings(rig: &Rig, acme: &str) -> Belongings {
     let lease = rig.claim(&worker).await;
     assert_eq!(lease["run"]["runId"], run);
     let keys = rig.get("/v1/admin/keys", &admin).await.json();
+    let nightly = json!({"cron": "@daily", "run": {"capability": "chat"}});
+    let made = rig
+        .call("PUT", "/v1/schedules/nightly", acme, nightly)
+        .await;
+    assert_eq!(made.status, StatusCode::OK, "{made:?}");
     Belongings {
         conversation: rig.conversation(acme).await,
         run,

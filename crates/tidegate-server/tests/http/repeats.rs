@@ -4,7 +4,7 @@ use futures::future::join_all;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tidegate_model::{Code, KeyId, principal::Role};
-use tidegate_server::routes::{ROUTES, Repeats, Route};
+use tidegate_server::routes::{ROUTES, Repeats, Route, Verb};
 
 use crate::rig::{Answer, Rig, answer, claim_body};
 
@@ -171,6 +171,18 @@ impl World {
                 let path = "/v1/admin/tenants/hooli/state";
                 Sample::by(operator, path, json!({"state": "suspended"}))
             }
+            (_, path) if path.starts_with("/v1/schedules/") => {
+                let member = member.to_owned();
+                let path = path.replace("{name}", "nightly");
+                self.made("PUT", &member, "/v1/schedules/nightly", schedule("@daily"))
+                    .await;
+                let body = if route.verb == Verb::Put {
+                    schedule("@hourly")
+                } else {
+                    Value::Null
+                };
+                Sample::by(&member, path, body)
+            }
             _ => self.catalogue_sample(route).await,
         }
     }
@@ -221,6 +233,10 @@ impl World {
 
 fn descriptor(pool: &str) -> Value {
     json!({"contract": "capability-descriptor.v1", "poolId": pool, "descriptorEpoch": 1, "capabilities": ["chat"]})
+}
+
+fn schedule(cron: &str) -> Value {
+    json!({"cron": cron, "timeZone": "Europe/Berlin", "run": {"capability": "chat"}})
 }
 
 fn provider() -> Value {
@@ -279,7 +295,7 @@ async fn every_write_is_done_once_under_its_key() {
         );
         tried += 1;
     }
-    assert!(tried >= 19, "{tried}");
+    assert!(tried >= 23, "{tried}");
 }
 
 /// R3.1: a key belongs to its tenant and to one request, whether that is a run or not.

@@ -1,5 +1,7 @@
 //! Cancelling for a person (R3.10): what holds no lease ends at once, what runs is told to stop, in one transaction.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use tidegate_model::{Code, RunId, TenantId, run::RunState};
@@ -76,6 +78,39 @@ impl TenantStore {
             })
             .await
     }
+}
+
+/// Ends or stops runs that later ones of their schedule replace (R3.14); answers those that it reached. All runs that hold
+/// no lease are ended together, so that trees are locked in one order.
+pub(crate) async fn replace(
+    tx: &mut PgConnection,
+    runs: Vec<(TenantId, RunId)>,
+    queue_max_age_ms: i64,
+) -> Result<Vec<(TenantId, RunId)>, Error> {
+    if runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ends: Vec<EndQueued> = runs
+        .iter()
+        .map(|(tenant, run)| EndQueued {
+            tenant: tenant.clone(),
+            run_id: *run,
+            state: RunState::Cancelled,
+            code: Code::Cancelled,
+            detail: Some("replaced by the run of a later due time of its schedule".to_owned()),
+        })
+        .collect();
+    let mut reached = end(tx, &ends, queue_max_age_ms).await?;
+    let rest = runs.into_iter().filter(|run| !reached.contains(run));
+    let mut by_tenant: BTreeMap<TenantId, Vec<RunId>> = BTreeMap::new();
+    for (tenant, run) in rest {
+        by_tenant.entry(tenant).or_default().push(run);
+    }
+    for (tenant, runs) in by_tenant {
+        let told = stop(tx, tenant.as_str(), &runs, StopReason::Cancel).await?;
+        reached.extend(told.into_iter().map(|run| (tenant.clone(), run)));
+    }
+    Ok(reached)
 }
 
 async fn cancel(

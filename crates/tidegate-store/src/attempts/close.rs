@@ -18,7 +18,7 @@ use tidegate_policy::retry::{AttemptFacts, Disposition, Report, Verdict};
 use uuid::Uuid;
 
 use super::{
-    HeldLease, LeaseKey, bucket_number,
+    HeldLease, LeaseKey,
     effects::unknown_effects,
     locked::{Locked, lock_leases},
     trees::{Family, lock_trees_of_leases, settle},
@@ -367,9 +367,8 @@ impl Turns {
 /// What one closing statement writes, as arrays.
 #[derive(Default)]
 struct Batch {
-    scopes: Vec<String>,
+    places: Vec<String>,
     deadlines: Vec<Option<DateTime<Utc>>>,
-    buckets: Vec<i16>,
     tenants: Vec<String>,
     runs: Vec<Uuid>,
     outcomes: Vec<String>,
@@ -398,9 +397,9 @@ impl Batch {
         verdict: &Verdict,
     ) {
         let key = &lease.lease.key;
-        self.scopes.push(lease.scope.clone());
+        self.places.push(lease.at.clone());
         self.deadlines.push(lease.deadline);
-        self.buckets.push(bucket_number(key.bucket));
+
         self.tenants.push(key.tenant.as_str().to_owned());
         self.runs.push(key.run_id.as_uuid());
         self.outcomes.push(verdict.outcome.as_str().to_owned());
@@ -434,22 +433,21 @@ impl Batch {
         let changed = sqlx::query!(
             r#"/* attempt:close */
             WITH given AS (
-                SELECT * FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[],
+                SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[],
                     $7::bigint[], $8::text[], $9::text[], $10::bigint[], $11::integer[], $12::integer[], $13::bigint[],
-                    $14::jsonb[], $15::text[], $16::jsonb[], $18::text[], $19::timestamptz[], $20::jsonb[])
-                AS g(bucket, tenant, run_id, outcome, code, detail, tokens, next, end_code, delay_ms, attempts_after,
-                    lost_after, spent_after, result, event_kind, event_body, scope, deadline, wait)
+                    $14::jsonb[], $15::text[], $16::jsonb[], $18::timestamptz[], $19::jsonb[])
+                AS g(at, tenant, run_id, outcome, code, detail, tokens, next, end_code, delay_ms, attempts_after,
+                    lost_after, spent_after, result, event_kind, event_body, deadline, wait)
             ), gone AS (
-                DELETE FROM run_leases l USING given g
-                WHERE l.scope = g.scope AND l.bucket = g.bucket AND l.tenant = g.tenant AND l.run_id = g.run_id
-                RETURNING l.*, g.deadline
+                -- Locked in this transaction, so that each is where it was found.
+                DELETE FROM run_leases WHERE ctid = ANY (ARRAY (SELECT at::tid FROM given)) RETURNING *
             ), slots AS (
                 DELETE FROM background_slots s USING gone l
                 WHERE l.bucket = 1 AND s.scope = l.scope AND s.tenant = l.tenant AND s.run_id = l.run_id
                 RETURNING s.run_id, s.slot
             ), closed AS MATERIALIZED (
                 SELECT l.*, g.outcome, g.code, g.detail, g.tokens, g.next, g.end_code, g.delay_ms, g.attempts_after,
-                       g.lost_after, g.spent_after, g.result, g.event_kind, g.event_body, g.wait, s.slot, clock.now,
+                       g.lost_after, g.spent_after, g.result, g.event_kind, g.event_body, g.deadline, g.wait, s.slot, clock.now,
                        (SELECT coalesce(max(e.seq), 0) + 1 FROM run_events e
                         WHERE e.tenant = l.tenant AND e.run_id = l.run_id) AS seq
                 FROM gone l JOIN given g ON g.tenant = l.tenant AND g.run_id = l.run_id
@@ -496,7 +494,7 @@ impl Batch {
                 SELECT tenant, run_id, seq, now, event_kind, event_body FROM closed
             )
             SELECT count(*) AS "count!" FROM closed"#,
-            &self.buckets,
+            &self.places,
             &self.tenants,
             &self.runs,
             &self.outcomes,
@@ -513,7 +511,6 @@ impl Batch {
             &self.event_kinds,
             &self.event_bodies,
             queue_max_age_ms,
-            &self.scopes,
             &self.deadlines as &[Option<DateTime<Utc>>],
             &self.waits as &[Option<Value>],
         )

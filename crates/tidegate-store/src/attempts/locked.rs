@@ -16,6 +16,8 @@ use crate::{Error, error::stored};
 /// A lease under its lock, with the facts of its run.
 pub(super) struct Locked {
     pub(super) lease: HeldLease,
+    /// Where its row is, while it is locked.
+    pub(super) at: String,
     pub(super) conversation: Option<Uuid>,
     pub(super) facts: AttemptFacts,
     /// What its holder said with its renewals that it has used.
@@ -23,7 +25,6 @@ pub(super) struct Locked {
     /// Whether the attempt intended an effect.
     pub(super) has_effects: bool,
     pub(super) stop_to_release_ms: Option<i64>,
-    pub(super) scope: String,
     pub(super) class: i32,
     pub(super) capability: Capability,
     pub(super) deadline: Option<DateTime<Utc>>,
@@ -34,6 +35,7 @@ pub(super) struct Locked {
 }
 
 struct Row {
+    at: String,
     bucket: i16,
     tenant: String,
     run_id: Uuid,
@@ -53,7 +55,6 @@ struct Row {
     budget_ms: Option<i64>,
     budget_tokens: Option<i64>,
     deadline_passed: bool,
-    scope: String,
     class: i32,
     capability: String,
     deadline: Option<DateTime<Utc>>,
@@ -86,8 +87,8 @@ impl TryFrom<Row> for Locked {
                     number: row.fence_number,
                 },
             },
+            at: row.at,
             conversation: row.conversation_id,
-            scope: row.scope,
             class: row.class,
             capability: stored(&row.capability, "agent_runs.capability")?,
             deadline: row.deadline,
@@ -128,37 +129,40 @@ pub(super) async fn lock_leases(
         Closer::Takeover => ("takeover", 0),
         Closer::Grace { grace_ms } => ("grace", grace_ms),
     };
-    // The runs come first and alone, so that a lease is found by its whole key. Planned together, its scope came from the
-    // run and its bucket from the caller, and the index was read from one end to the other. `OFFSET 0` keeps the look-up
-    // one by key, whatever is thought of the table's size when this is planned.
+    // Runs and leases are looked up by key (`OFFSET 0` keeps each look-up one), whatever is thought of the tables' sizes when
+    // this is planned. Planned as one join, the index of the leases was read from one end to the other.
     sqlx::query_as!(
         Row,
         r#"WITH known AS MATERIALIZED (
-               SELECT k.*, a.scope, a.capability, a.deadline, a.max_attempts, a.backoff_base_ms, a.backoff_max_ms,
+               SELECT k.*, held.at, a.capability, a.deadline, a.max_attempts, a.backoff_base_ms, a.backoff_max_ms,
                       a.budget_ms, a.budget_tokens
                FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::integer[], $5::bigint[])
                     AS k(bucket, tenant, run_id, fence_generation, fence_number)
                CROSS JOIN LATERAL (
                    SELECT a.* FROM agent_runs a WHERE a.tenant = k.tenant AND a.run_id = k.run_id OFFSET 0) a
+               CROSS JOIN LATERAL (
+                   SELECT l.ctid AS at FROM run_leases l
+                   WHERE l.scope = a.scope AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
+                   OFFSET 0) held
            )
-           SELECT l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation, l.fence_number,
-                  l.conversation_id, l.pool, l.stop_reason, l.used_tokens, l.has_effects,
-                  l.scope, l.class, l.charged, k.capability AS "capability!", k.deadline,
+           SELECT l.ctid::text AS "at!", l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation,
+                  l.fence_number, l.conversation_id, l.pool, l.stop_reason, l.used_tokens, l.has_effects,
+                  l.class, l.charged, k.capability AS "capability!", k.deadline,
                   -- Time under a lease: what passed since it ran out is nobody's.
                   used.ms AS "attempt_ms!", l.spent_tokens, l.spent_ms + used.ms AS "spent_ms!",
                   (extract(epoch FROM clock.now - l.stop_requested_at) * 1000)::bigint AS stop_to_release_ms,
                   k.max_attempts AS "max_attempts!", k.backoff_base_ms AS "backoff_base_ms!",
                   k.backoff_max_ms AS "backoff_max_ms!", k.budget_ms, k.budget_tokens,
                   coalesce(k.deadline <= clock.now, false) AS "deadline_passed!"
-           FROM known k
-           JOIN run_leases l ON l.scope = k.scope AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
-            AND l.fence_generation = k.fence_generation AND l.fence_number = k.fence_number
-           CROSS JOIN cluster c
+           FROM run_leases l
+           JOIN known k ON k.tenant = l.tenant AND k.run_id = l.run_id
+            AND k.fence_generation = l.fence_generation AND k.fence_number = l.fence_number
+           JOIN cluster c ON c.one
            CROSS JOIN (SELECT clock_timestamp() AS now) clock
            CROSS JOIN LATERAL (SELECT greatest(0, extract(epoch FROM least(clock.now, l.lease_until) - l.started_at)
                 * 1000)::bigint AS ms) used
            -- Looked at again under the lock: a first child may have come in between.
-           WHERE l.in_tree = $8 AND CASE $6::text
+           WHERE l.ctid = ANY (ARRAY (SELECT at FROM known)) AND l.in_tree = $8 AND CASE $6::text
                  WHEN 'holder' THEN l.fence_generation = c.generation AND l.lease_until > clock.now
                  WHEN 'takeover' THEN l.fence_generation <> c.generation OR l.lease_until <= clock.now
                  ELSE l.stop_requested_at + $7::bigint * interval '1 millisecond' <= clock.now END

@@ -15,6 +15,7 @@ mod effects;
 pub mod end_queued;
 mod locked;
 pub mod open;
+pub mod prune;
 pub mod renew;
 pub mod reopen;
 pub mod resolve;

@@ -4,12 +4,13 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use tidegate_model::{
     Capability, ConversationId, Fence, InstanceId, PoolId, RunId, TenantId,
+    api::DueTime,
     run::{QuotaBucket, RunKind, ServiceClass},
 };
 use uuid::Uuid;
 
 use super::{bucket_number, bucket_of};
-use crate::{Error, Fleet, error::stored};
+use crate::{Error, Fleet, error::stored, schedules::due_time};
 
 /// One lane that a claim asks, in the order of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +117,8 @@ pub struct OpenedLease {
     pub place: Place,
     /// Its parent, if it is a child.
     pub parent_run_id: Option<RunId>,
+    /// The due time that it was fired for, if a schedule did.
+    pub schedule: Option<DueTime>,
     /// Whether the root of its tree is a background run.
     pub of_background: bool,
     /// Whether it has a parent or children.
@@ -149,6 +152,8 @@ struct Row {
     urgency: i16,
     position: i64,
     parent_run_id: Option<Uuid>,
+    schedule: Option<String>,
+    due_at: Option<DateTime<Utc>>,
     of_background: bool,
     in_tree: bool,
 }
@@ -190,6 +195,7 @@ impl TryFrom<Row> for OpenedLease {
                 position: row.position,
             },
             parent_run_id: row.parent_run_id.map(RunId::from_uuid),
+            schedule: due_time(row.schedule.as_deref(), row.due_at)?,
             of_background: row.of_background,
             in_tree: row.in_tree,
         })
@@ -240,6 +246,7 @@ macro_rules! open_heads {
         ), opened AS (
             SELECT h.*, a.kind, a.capability, a.service_class, a.conversation_id, a.input, a.created_at, a.deadline,
                    a.budget_tokens, a.budget_ms, a.parent_run_id, a.of_background,
+                   a.schedule, a.due_at,
                    -- A run that never had a lease has no children; the look-up is for those that come back.
                    CASE WHEN a.parent_run_id IS NOT NULL THEN true WHEN h.fence_number = 0 THEN false
                         ELSE coalesce((SELECT true FROM agent_runs k
@@ -253,7 +260,7 @@ macro_rules! open_heads {
             -- By key, whatever is thought of the table's size when this is planned: a plain join may read all runs.
             CROSS JOIN LATERAL (
                 SELECT a.* FROM agent_runs a WHERE a.tenant = h.tenant AND a.run_id = h.run_id OFFSET 0) a
-            CROSS JOIN cluster c
+            JOIN cluster c ON c.one
             CROSS JOIN (SELECT clock_timestamp() AS now) clock
         ), leased AS (
             INSERT INTO run_leases (scope, bucket, tenant, run_id, class, urgency, attempt, fence_generation,
@@ -281,7 +288,7 @@ macro_rules! open_heads {
                lease_until AS "lease_until!", next_seq + 1 AS "next_seq!",
                (extract(epoch FROM started_at - queued_at) * 1000)::bigint AS "queued_ms!",
                ord AS "ord!", rank AS "rank!", urgency AS "urgency!", position AS "position!",
-               parent_run_id, of_background AS "of_background!", in_tree AS "in_tree!"
+               parent_run_id, schedule, due_at, of_background AS "of_background!", in_tree AS "in_tree!"
         FROM opened ORDER BY ord, rank, urgency, position"#,
             $($argument),+
         )

@@ -96,11 +96,12 @@ async fn reopen(
               AND coalesce(e.spent_tokens < a.budget_tokens, true) AND coalesce(e.spent_ms < a.budget_ms, true)
               AND NOT EXISTS (SELECT FROM run_ends o WHERE o.tenant = a.tenant AND o.run_id = a.parent_run_id
                 AND o.state <> 'succeeded')
-            RETURNING e.tenant, e.run_id, 0 AS attempts, e.fence_number, 0 AS leases_lost, e.spent_tokens, e.spent_ms
+            RETURNING e.tenant, e.run_id, 0 AS attempts, e.fence_number, 0 AS leases_lost, e.spent_tokens, e.spent_ms,
+                e.next_seq
         ), parked AS (
             DELETE FROM run_parked p
             WHERE p.tenant = $1 AND p.run_id = ANY ($2) AND p.why IN ('scheduled', 'retry_backoff')
-            RETURNING p.tenant, p.run_id, p.attempts, p.fence_number, p.leases_lost, p.spent_tokens, p.spent_ms
+            RETURNING p.tenant, p.run_id, p.attempts, p.fence_number, p.leases_lost, p.spent_tokens, p.spent_ms, p.next_seq
         ), back AS MATERIALIZED (
             SELECT w.*, a.scope, a.class, -a.priority AS urgency, a.conversation_id, a.turn_no, clock.now,
                    CASE a.quota_bucket WHEN 'foreground' THEN 0 WHEN 'background' THEN 1 ELSE 2 END AS bucket,
@@ -110,8 +111,9 @@ async fn reopen(
                      OR w.run_id <> first_value(w.run_id) OVER (PARTITION BY a.conversation_id ORDER BY a.turn_no)) AS busy,
                    EXISTS (SELECT FROM run_effects x WHERE x.tenant = w.tenant AND x.run_id = w.run_id
                            AND x.outcome IS NULL AND NOT x.idempotent) AS unknown,
-                   (SELECT coalesce(max(e.seq), 0) + 1 FROM run_events e
-                    WHERE e.tenant = w.tenant AND e.run_id = w.run_id) AS seq
+                   -- Of an ended run the events may be pruned; their numbers are not given again (R4.6).
+                   greatest(w.next_seq, (SELECT coalesce(max(e.seq), 0) + 1 FROM run_events e
+                    WHERE e.tenant = w.tenant AND e.run_id = w.run_id)) AS seq
             FROM (SELECT * FROM dead UNION ALL SELECT * FROM parked) w
             JOIN agent_runs a ON a.tenant = w.tenant AND a.run_id = w.run_id
             LEFT JOIN conversations c ON c.tenant = a.tenant AND c.conversation_id = a.conversation_id

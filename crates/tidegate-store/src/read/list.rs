@@ -4,7 +4,7 @@
 //! names candidates; [`TenantStore::runs`] then reads them, and one that has moved on meanwhile shows where it is now.
 
 use sqlx::PgConnection;
-use tidegate_model::{Capability, ConversationId, RunId, run::RunState};
+use tidegate_model::{Capability, ConversationId, RunId, ids::ScheduleName, run::RunState};
 use uuid::Uuid;
 
 use crate::{Error, TenantStore};
@@ -18,6 +18,8 @@ pub struct ListFilter {
     pub capability: Option<Capability>,
     /// Only turns of this conversation.
     pub conversation_id: Option<ConversationId>,
+    /// Only runs of this schedule.
+    pub schedule: Option<ScheduleName>,
     /// Only dead letters: failed runs whose attempts were exhausted.
     pub dead_letters: bool,
     /// Only runs older than this one.
@@ -34,6 +36,7 @@ struct Bound {
     conversation: Option<Uuid>,
     before: Option<Uuid>,
     limit: i64,
+    schedule: Option<String>,
 }
 
 impl TenantStore {
@@ -48,6 +51,10 @@ impl TenantStore {
             conversation: filter.conversation_id.map(ConversationId::as_uuid),
             before: filter.before.map(RunId::as_uuid),
             limit: filter.limit,
+            schedule: filter
+                .schedule
+                .as_ref()
+                .map(|schedule| schedule.as_str().to_owned()),
         };
         let (state, dead_letters) = (filter.state, filter.dead_letters);
         let ids = self
@@ -90,13 +97,15 @@ impl Bound {
         Ok(sqlx::query_scalar!(
             r#"SELECT r.run_id FROM agent_runs r
                WHERE r.tenant = $1 AND ($2::text IS NULL OR r.capability = $2)
-                 AND ($3::uuid IS NULL OR r.conversation_id = $3) AND ($4::uuid IS NULL OR r.run_id < $4)
+                 AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($6::text IS NULL OR r.schedule = $6) AND ($4::uuid IS NULL OR r.run_id < $4)
                ORDER BY r.run_id DESC LIMIT $5"#,
             self.tenant,
             self.capability,
             self.conversation,
             self.before,
             self.limit,
+            self.schedule,
         )
         .fetch_all(tx)
         .await?)
@@ -118,6 +127,7 @@ impl Bound {
             )
             SELECT w.run_id AS "run_id!" FROM waiting w JOIN agent_runs r ON r.tenant = $1 AND r.run_id = w.run_id
             WHERE ($2::text IS NULL OR r.capability = $2) AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($6::text IS NULL OR r.schedule = $6)
               AND ($4::uuid IS NULL OR r.run_id < $4)
             ORDER BY w.run_id DESC LIMIT $5"#,
             self.tenant,
@@ -125,6 +135,7 @@ impl Bound {
             self.conversation,
             self.before,
             self.limit,
+            self.schedule,
         )
         .fetch_all(tx)
         .await?)
@@ -134,13 +145,15 @@ impl Bound {
         Ok(sqlx::query_scalar!(
             r#"SELECT r.run_id FROM run_leases l JOIN agent_runs r ON r.tenant = l.tenant AND r.run_id = l.run_id
                WHERE l.tenant = $1 AND ($2::text IS NULL OR r.capability = $2)
-                 AND ($3::uuid IS NULL OR r.conversation_id = $3) AND ($4::uuid IS NULL OR r.run_id < $4)
+                 AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($6::text IS NULL OR r.schedule = $6) AND ($4::uuid IS NULL OR r.run_id < $4)
                ORDER BY r.run_id DESC LIMIT $5"#,
             self.tenant,
             self.capability,
             self.conversation,
             self.before,
             self.limit,
+            self.schedule,
         )
         .fetch_all(tx)
         .await?)
@@ -150,7 +163,8 @@ impl Bound {
         Ok(sqlx::query_scalar!(
             r#"SELECT r.run_id FROM run_parked p JOIN agent_runs r ON r.tenant = p.tenant AND r.run_id = p.run_id
                WHERE p.tenant = $1 AND p.why = $6 AND ($2::text IS NULL OR r.capability = $2)
-                 AND ($3::uuid IS NULL OR r.conversation_id = $3) AND ($4::uuid IS NULL OR r.run_id < $4)
+                 AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($7::text IS NULL OR r.schedule = $7) AND ($4::uuid IS NULL OR r.run_id < $4)
                ORDER BY r.run_id DESC LIMIT $5"#,
             self.tenant,
             self.capability,
@@ -158,6 +172,7 @@ impl Bound {
             self.before,
             self.limit,
             state.as_str(),
+            self.schedule,
         )
         .fetch_all(tx)
         .await?)
@@ -167,7 +182,8 @@ impl Bound {
         Ok(sqlx::query_scalar!(
             r#"SELECT r.run_id FROM run_ends e JOIN agent_runs r ON r.tenant = e.tenant AND r.run_id = e.run_id
                WHERE e.tenant = $1 AND e.state = $6 AND ($2::text IS NULL OR r.capability = $2)
-                 AND ($3::uuid IS NULL OR r.conversation_id = $3) AND ($4::uuid IS NULL OR e.run_id < $4)
+                 AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($7::text IS NULL OR r.schedule = $7) AND ($4::uuid IS NULL OR e.run_id < $4)
                ORDER BY e.run_id DESC LIMIT $5"#,
             self.tenant,
             self.capability,
@@ -175,6 +191,7 @@ impl Bound {
             self.before,
             self.limit,
             state.as_str(),
+            self.schedule,
         )
         .fetch_all(tx)
         .await?)
@@ -185,13 +202,15 @@ impl Bound {
             r#"SELECT r.run_id FROM run_ends e JOIN agent_runs r ON r.tenant = e.tenant AND r.run_id = e.run_id
                WHERE e.tenant = $1 AND e.state = 'failed' AND e.code = 'ATTEMPTS_EXHAUSTED'
                  AND ($2::text IS NULL OR r.capability = $2)
-                 AND ($3::uuid IS NULL OR r.conversation_id = $3) AND ($4::uuid IS NULL OR e.run_id < $4)
+                 AND ($3::uuid IS NULL OR r.conversation_id = $3)
+                 AND ($6::text IS NULL OR r.schedule = $6) AND ($4::uuid IS NULL OR e.run_id < $4)
                ORDER BY e.run_id DESC LIMIT $5"#,
             self.tenant,
             self.capability,
             self.conversation,
             self.before,
             self.limit,
+            self.schedule,
         )
         .fetch_all(tx)
         .await?)

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use tidegate_model::{
     Capability, Code, ConversationId, Fence, PoolId, RunId,
-    api::Ask,
+    api::{Ask, DueTime},
     run::{
         ParkReason, PrioritySource, QuotaBucket, RunKind, RunState, ServiceClass, WaitMode, WaitOn,
     },
@@ -14,7 +14,7 @@ use tidegate_model::{
 use uuid::Uuid;
 
 use super::queued::QueueRow;
-use crate::{Error, TenantStore, error::stored, lanes::LaneKey};
+use crate::{Error, TenantStore, error::stored, lanes::LaneKey, schedules::due_time};
 
 /// How often a run that moved between two statements is read again.
 const READS_MAX: u32 = 4;
@@ -46,6 +46,8 @@ pub struct RunRow {
     pub parent_run_id: Option<RunId>,
     /// The root of its tree; itself, if it has no parent.
     pub root_run_id: RunId,
+    /// The due time that it was fired for, if a schedule did.
+    pub schedule: Option<DueTime>,
     /// The most attempts.
     pub max_attempts: i32,
     /// Bound over all attempts.
@@ -237,7 +239,7 @@ impl TenantStore {
             Row,
             r#"SELECT r.run_id, r.scope, r.kind, r.quota_bucket, r.class, r.capability, r.service_class, r.priority,
                       r.priority_source, r.user_name,
-                      r.conversation_id, r.parent_run_id, r.root_run_id, r.max_attempts, r.budget_tokens, r.budget_ms, r.run_at, r.deadline, r.created_at,
+                      r.conversation_id, r.parent_run_id, r.root_run_id, r.schedule, r.due_at, r.max_attempts, r.budget_tokens, r.budget_ms, r.run_at, r.deadline, r.created_at,
                       clock_timestamp() AS "read_at!",
                       e.state AS "end_state?", e.code AS end_code, e.detail AS end_detail,
                       CASE WHEN $3 THEN e.result END AS end_result,
@@ -317,6 +319,8 @@ struct Row {
     conversation_id: Option<Uuid>,
     parent_run_id: Option<Uuid>,
     root_run_id: Uuid,
+    schedule: Option<String>,
+    due_at: Option<DateTime<Utc>>,
     max_attempts: i32,
     budget_tokens: Option<i64>,
     budget_ms: Option<i64>,
@@ -401,6 +405,7 @@ impl Row {
             conversation_id: self.conversation_id.map(ConversationId::from_uuid),
             parent_run_id: self.parent_run_id.map(RunId::from_uuid),
             root_run_id: RunId::from_uuid(self.root_run_id),
+            schedule: due_time(self.schedule.as_deref(), self.due_at)?,
             max_attempts: self.max_attempts,
             budget_tokens: self.budget_tokens,
             budget_ms: self.budget_ms,

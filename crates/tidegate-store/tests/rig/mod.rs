@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part of the rig")]
 
+pub mod due;
 pub mod family;
 
 use std::sync::Arc;

@@ -19,6 +19,7 @@ pub mod pool;
 pub mod provider;
 pub mod recover;
 pub mod run;
+pub mod schedule;
 pub mod secret_input;
 pub mod secrets;
 pub mod serve;

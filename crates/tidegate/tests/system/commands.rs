@@ -245,6 +245,89 @@ async fn an_administrators_answers_can_be_json() {
     }
 }
 
+/// R21.1: the doctor looks whether vacuum follows, and names who keeps it from that.
+#[tokio::test]
+async fn the_doctor_names_who_holds_a_snapshot() {
+    let db = TestDb::new().await;
+    let hot_tables = async || {
+        let doctor = with_database(&db, &["doctor", "--json"]);
+        let findings = run(doctor.env("TIDEGATE_SNAPSHOT_HELD_MAX_MS", "1000"))
+            .await
+            .json();
+        let findings = findings.as_array().expect("findings").clone();
+        let hot = findings
+            .into_iter()
+            .find(|one| one["check"] == "hot tables");
+        hot.expect("a finding")
+    };
+    assert_eq!(hot_tables().await["state"], "ok");
+    let mut held = db.pool().begin().await.expect("begin");
+    sqlx::raw_sql(
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM run_queue",
+    )
+    .execute(&mut *held)
+    .await
+    .expect("snapshot");
+    eventually("the doctor names it", async || {
+        let found = hot_tables().await;
+        found["state"] == "warn" && found["remedy"].to_string().contains("pg_terminate_backend")
+    })
+    .await;
+    held.commit().await.expect("commit");
+    assert_eq!(hot_tables().await["state"], "ok");
+}
+
+/// R3.14, R22.2: schedules from the command line, fired by the server.
+#[tokio::test]
+async fn a_schedule_is_written_shown_fired_and_removed() {
+    let world = World::new().await;
+    let member = world.fill().await;
+    let call = async |args: &str| {
+        let args: Vec<&str> = args.split(' ').collect();
+        world
+            .with_key(&member, &[&["schedule"], &args[..]].concat())
+            .await
+    };
+    let put = "put monthly-report --cron @monthly --time-zone Europe/Berlin --capability chat --catch-up-window-ms 31622400000";
+    let put = call(put).await.succeeded();
+    assert!(
+        put.stdout.contains("@monthly (Europe/Berlin)"),
+        "{}",
+        put.stdout
+    );
+    assert!(put.stdout.contains("next due"), "{}", put.stdout);
+    let refused = call("put bad --cron @monthly --time-zone Europe/Berlim --capability chat").await;
+    assert_ne!(refused.code(), 0, "{}", refused.stdout);
+    assert!(
+        refused.stderr.contains("did you mean Europe/Berlin?"),
+        "{}",
+        refused.stderr
+    );
+    sqlx::query("UPDATE schedules SET next_due_at = clock_timestamp() - interval '40 days'")
+        .execute(world.db.pool())
+        .await
+        .expect("due");
+    eventually("the server fires it", async || {
+        let view = call("get monthly-report --json").await.succeeded().json();
+        view["lastRun"]["runId"].is_string()
+    })
+    .await;
+    let runs = ["run", "list", "--schedule", "monthly-report", "--json"];
+    let runs = world.with_key(&member, &runs).await.succeeded().json();
+    assert_eq!(runs["items"][0]["kind"], "scheduled", "{runs}");
+    call("pause monthly-report").await.succeeded();
+    let list = call("list").await.succeeded();
+    assert!(list.stdout.contains("paused"), "{}", list.stdout);
+    let resumed = call("resume monthly-report --json")
+        .await
+        .succeeded()
+        .json();
+    assert_eq!(resumed["nextDueTimes"].as_array().expect("times").len(), 5);
+    call("delete monthly-report").await.succeeded();
+    let gone = call("get monthly-report").await;
+    assert!(gone.stderr.contains("NOT_FOUND"), "{}", gone.stderr);
+}
+
 /// R22.2: the same for what a tenant may do.
 #[tokio::test]
 async fn a_tenants_answers_can_be_json() {

@@ -319,6 +319,7 @@ fn opened(index: usize, ask: &LaneAsk, position: i64) -> OpenedLease {
             position,
         },
         parent_run_id: None,
+        schedule: None,
         of_background: false,
         in_tree: false,
     }

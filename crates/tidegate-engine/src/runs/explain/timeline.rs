@@ -200,6 +200,7 @@ mod tests {
             conversation_id: None,
             parent_run_id: None,
             root_run_id: RunId::new(),
+            schedule: None,
             max_attempts: 5,
             budget_tokens: None,
             budget_ms: None,

@@ -6,7 +6,9 @@ use tidegate_engine::{
     redis_link::{self, RedisState},
     secrets,
     settings::Settings,
+    vitals,
 };
+use tidegate_policy::vitals::{Alarm, alarms};
 use tidegate_store::{
     Store,
     migrate::{self, MigrationState},
@@ -105,6 +107,9 @@ async fn database_checks(settings: &Settings) -> Vec<Finding> {
     if served && let Ok(found) = timeout(PATIENCE, sealed(settings, &store)).await {
         findings.extend(found);
     }
+    if served && let Ok(found) = timeout(PATIENCE, hot_tables(settings, &store)).await {
+        findings.extend(found);
+    }
     findings
 }
 
@@ -145,6 +150,24 @@ async fn schema(store: &Store, findings: &mut Vec<Finding>) -> bool {
             false
         }
     }
+}
+
+/// Whether vacuum follows where rows come and go, and what keeps it from that.
+async fn hot_tables(settings: &Settings, store: &Store) -> Vec<Finding> {
+    const CHECK: &str = "hot tables";
+    let vitals = match store.vitals().await {
+        Ok(vitals) => vitals,
+        Err(error) => return vec![Finding::fail(CHECK, chain(&error), "")],
+    };
+    let alarms = alarms(&vitals, vitals::bounds(settings));
+    if alarms.is_empty() {
+        let dead: i64 = vitals.tables.iter().map(|table| table.dead_rows).sum();
+        let bytes: i64 = vitals.tables.iter().map(|table| table.bytes).sum();
+        let found = format!("{dead} dead rows, {} kB in all", bytes / 1_024);
+        return vec![Finding::ok(CHECK, found)];
+    }
+    let warn = |alarm: Alarm| Finding::warn(CHECK, alarm.found, alarm.remedy);
+    alarms.into_iter().map(warn).collect()
 }
 
 async fn sealed(settings: &Settings, store: &Store) -> Vec<Finding> {

@@ -1,7 +1,9 @@
 //! Filters of lists and of bulk commands.
 
 use clap::Args;
-use tidegate_model::{Capability, ConversationId, api::RunFilter, run::RunState};
+use tidegate_model::{
+    Capability, ConversationId, api::RunFilter, ids::ScheduleName, run::RunState,
+};
 
 use crate::{
     commands::page::PageFlags,
@@ -20,6 +22,9 @@ pub struct Filter {
     /// Only turns of this conversation
     #[arg(long, value_name = "CONVERSATION")]
     conversation: Option<ConversationId>,
+    /// Only runs of this schedule
+    #[arg(long, value_name = "NAME")]
+    schedule: Option<ScheduleName>,
     /// Only failed runs whose attempts were exhausted
     #[arg(long)]
     dead_letters: bool,
@@ -34,6 +39,7 @@ impl Filter {
             state: self.state,
             capability: self.capability.clone(),
             conversation_id: self.conversation,
+            schedule: self.schedule.clone(),
             dead_letters: self.dead_letters.then_some(true),
             limit: self.page.limit,
             cursor: self.page.cursor.clone(),
@@ -45,6 +51,7 @@ impl Filter {
         let chosen = self.state.is_some()
             || self.capability.is_some()
             || self.conversation.is_some()
+            || self.schedule.is_some()
             || self.dead_letters;
         if all || chosen {
             return Ok(());

@@ -217,6 +217,12 @@ pub fn one(run: &RunView) -> String {
         ),
         ("conversation", run.conversation_id.map(|id| id.to_string())),
         (
+            "schedule",
+            run.schedule
+                .as_ref()
+                .map(|due| format!("{}, due {}", due.name, time(due.due_at))),
+        ),
+        (
             "attempts",
             Some(format!("{} of {}", run.attempts, run.max_attempts)),
         ),
@@ -283,7 +289,7 @@ fn in_question(effects: &[EffectView]) -> String {
 }
 
 /// Refuses a text that is no JSON, by the flag's name.
-fn json(flag: &str, text: &str) -> Outcome<serde_json::Value> {
+pub(super) fn json(flag: &str, text: &str) -> Outcome<serde_json::Value> {
     serde_json::from_str(text).map_err(|error| {
         Failure::usage(format!("{flag} is no JSON: {error}"))
             .remedy(format!("for example {flag} '{{\"text\":\"hello\"}}'"))
