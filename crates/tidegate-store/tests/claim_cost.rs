@@ -175,7 +175,7 @@ async fn a_full_tenant_costs_the_same_whatever_it_has_queued_o_03() {
         .await
         .expect("foreground");
     let mut connection = world.db.pool().acquire().await.expect("connection");
-    multiply(&mut connection, model, "other-", 1, 20).await;
+    multiply(&mut connection, model, "other-", 1, 40).await;
     let mut costs = Vec::new();
     for more in [1_000, 99_000] {
         multiply(&mut connection, model, "full-", 1, more).await;
@@ -194,9 +194,13 @@ async fn a_full_tenant_costs_the_same_whatever_it_has_queued_o_03() {
             let opened = fleet.open_foreground(&holder, &[full]).await;
             assert_eq!(opened.expect("claim").len(), 2);
         }
-        // The first one pays for what was just written.
-        beside_a_full_one(&world).await;
-        costs.push(beside_a_full_one(&world).await);
+        // The first one pays for what was just written, and the first one on a connection for learning the tables: the
+        // least of some is what a claim costs.
+        let mut least = i64::MAX;
+        for _ in 0..6 {
+            least = least.min(beside_a_full_one(&world).await);
+        }
+        costs.push(least);
     }
     println!("1,000 and 100,000 queued: {costs:?} buffers");
     assert!(costs[0] > 0, "nothing was counted");

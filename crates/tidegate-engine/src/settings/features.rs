@@ -123,6 +123,13 @@ pub const FEATURES: &[(&str, bool, bool, OnHere, &str)] = &[
         "RUN_RETENTION_DAYS, RUN_EVENT_RETENTION_DAYS",
     ),
     (
+        "resource tiers and overrides",
+        true,
+        true,
+        |_| true,
+        "read where the tables are; tidegate migrate --with tenant-resource-tiers",
+    ),
+    (
         "TLS on the API",
         true,
         false,
@@ -145,13 +152,6 @@ pub const FEATURES: &[(&str, bool, bool, OnHere, &str)] = &[
     ),
     (
         "tenant request limits",
-        false,
-        false,
-        |_| false,
-        "not in this release",
-    ),
-    (
-        "resource tiers and overrides",
         false,
         false,
         |_| false,

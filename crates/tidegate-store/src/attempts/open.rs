@@ -251,7 +251,7 @@ macro_rules! open_heads {
                    CASE WHEN a.parent_run_id IS NOT NULL THEN true WHEN h.fence_number = 0 THEN false
                         ELSE coalesce((SELECT true FROM agent_runs k
                             WHERE k.tenant = a.tenant AND k.parent_run_id = a.run_id LIMIT 1), false) END AS in_tree,
-                   c.generation AS fence_generation, clock.now AS started_at,
+                   (SELECT generation FROM cluster) AS fence_generation, clock.now AS started_at,
                    clock.now + $5::bigint * interval '1 millisecond' AS lease_until,
                    -- The deadline or the end of the budget; least() passes over an absent one, which is right here.
                    least(a.deadline, clock.now + (a.budget_ms - h.spent_ms) * interval '1 millisecond') AS must_end_at
@@ -260,7 +260,6 @@ macro_rules! open_heads {
             -- By key, whatever is thought of the table's size when this is planned: a plain join may read all runs.
             CROSS JOIN LATERAL (
                 SELECT a.* FROM agent_runs a WHERE a.tenant = h.tenant AND a.run_id = h.run_id OFFSET 0) a
-            JOIN cluster c ON c.one
             CROSS JOIN (SELECT clock_timestamp() AS now) clock
         ), leased AS (
             INSERT INTO run_leases (scope, bucket, tenant, run_id, class, urgency, attempt, fence_generation,
