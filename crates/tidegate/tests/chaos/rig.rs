@@ -163,15 +163,25 @@ impl World {
 
     /// The server that holds most runs, by its index, with what it holds.
     pub async fn busiest(&self) -> (usize, Vec<Uuid>) {
-        let mut most = (0, Vec::new());
-        for (index, server) in self.servers.iter().enumerate() {
-            let held = self.held_by(server.instance).await;
-            if held.len() > most.1.len() {
-                most = (index, held);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut most = (0, Vec::new());
+            for (index, server) in self.servers.iter().enumerate() {
+                let held = self.held_by(server.instance).await;
+                if held.len() > most.1.len() {
+                    most = (index, held);
+                }
             }
+            if !most.1.is_empty() {
+                return most;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "nobody holds a run\n{}",
+                self.logs()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert!(!most.1.is_empty(), "nobody holds a run");
-        most
     }
 
     /// Waits until none of the runs is held by the instance any more and each runs elsewhere or has ended; how long that
