@@ -19,7 +19,7 @@ use rig::{
 };
 use tidegate_model::{
     ConversationId, RunId, TenantId,
-    run::{QuotaBucket, WaitMode},
+    run::{QuotaBucket, RunKind, WaitMode},
 };
 use tidegate_policy::retry::Report;
 use tidegate_store::{
@@ -241,4 +241,39 @@ async fn claims_recovery_and_cancels_do_not_deadlock() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(load.world.count(deadlocks).await, 0);
     load.world.audit().await;
+}
+
+/// R4.2, R4.3: a holder ends its attempt while its lease is just being renewed. The close waits for that and is accepted.
+#[tokio::test]
+async fn a_close_waits_for_a_renewal_and_counts() {
+    let world = World::new(&["acme"]).await;
+    let acme = tenant("acme");
+    world.submit(&acme, RunKind::BusinessTask).await;
+    let lease = world
+        .claim(&acme, QuotaBucket::Uncounted, 1, None, 30_000)
+        .await
+        .remove(0);
+    let mut renewal = world.db.pool().begin().await.expect("begin");
+    sqlx::query("UPDATE run_leases SET lease_until = lease_until + interval '1 second'")
+        .execute(&mut *renewal)
+        .await
+        .expect("renew");
+    let store = world.store.clone();
+    let report = report_of(&lease, Report::Completed);
+    let close = tokio::spawn(async move {
+        let fleet = store.fleet();
+        fleet
+            .close_attempts(vec![report], Closer::Holder, decide(), DAY_MS)
+            .await
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while world.count(waits).await == 0 {
+        assert!(tokio::time::Instant::now() < deadline, "the close waits");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    renewal.commit().await.expect("renewed");
+    let closed = close.await.expect("a task").expect("close");
+    assert_eq!(closed.len(), 1, "the lease was held all the time");
+    world.audit().await;
 }

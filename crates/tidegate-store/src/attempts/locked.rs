@@ -129,45 +129,47 @@ pub(super) async fn lock_leases(
         Closer::Takeover => ("takeover", 0),
         Closer::Grace { grace_ms } => ("grace", grace_ms),
     };
-    // Runs and leases are looked up by key (`OFFSET 0` keeps each look-up one), whatever is thought of the tables' sizes when
-    // this is planned. Planned as one join, the index of the leases was read from one end to the other.
+    // Runs and leases are looked up by key (`OFFSET 0` and the lock keep each look-up one), whatever is thought of the
+    // tables' sizes when this is planned, and in the order of the key. By key and not by place: a lease that is renewed
+    // while this waits for it stands elsewhere afterwards, and is still the one.
     sqlx::query_as!(
         Row,
         r#"WITH known AS MATERIALIZED (
-               SELECT k.*, held.at, a.capability, a.deadline, a.max_attempts, a.backoff_base_ms, a.backoff_max_ms,
+               SELECT k.*, a.scope, a.capability, a.deadline, a.max_attempts, a.backoff_base_ms, a.backoff_max_ms,
                       a.budget_ms, a.budget_tokens
                FROM unnest($1::smallint[], $2::text[], $3::uuid[], $4::integer[], $5::bigint[])
                     AS k(bucket, tenant, run_id, fence_generation, fence_number)
                CROSS JOIN LATERAL (
                    SELECT a.* FROM agent_runs a WHERE a.tenant = k.tenant AND a.run_id = k.run_id OFFSET 0) a
-               CROSS JOIN LATERAL (
-                   SELECT l.ctid AS at FROM run_leases l
-                   WHERE l.scope = a.scope AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
-                   OFFSET 0) held
+               ORDER BY k.bucket, k.tenant COLLATE "C", k.run_id
            )
-           SELECT l.ctid::text AS "at!", l.bucket, l.tenant, l.run_id, l.attempt, l.leases_lost, l.fence_generation,
-                  l.fence_number, l.conversation_id, l.pool, l.stop_reason, l.used_tokens, l.has_effects,
-                  l.class, l.charged, k.capability AS "capability!", k.deadline,
+           SELECT l.at AS "at!", l.bucket AS "bucket!", l.tenant AS "tenant!", l.run_id AS "run_id!",
+                  l.attempt AS "attempt!", l.leases_lost AS "leases_lost!", l.fence_generation AS "fence_generation!",
+                  l.fence_number AS "fence_number!", l.conversation_id, l.pool AS "pool!", l.stop_reason,
+                  l.used_tokens AS "used_tokens!", l.has_effects AS "has_effects!", l.class AS "class!",
+                  l.charged AS "charged!", k.capability AS "capability!", k.deadline,
                   -- Time under a lease: what passed since it ran out is nobody's.
-                  used.ms AS "attempt_ms!", l.spent_tokens, l.spent_ms + used.ms AS "spent_ms!",
+                  used.ms AS "attempt_ms!", l.spent_tokens AS "spent_tokens!", l.spent_ms + used.ms AS "spent_ms!",
                   (extract(epoch FROM clock.now - l.stop_requested_at) * 1000)::bigint AS stop_to_release_ms,
                   k.max_attempts AS "max_attempts!", k.backoff_base_ms AS "backoff_base_ms!",
                   k.backoff_max_ms AS "backoff_max_ms!", k.budget_ms, k.budget_tokens,
                   coalesce(k.deadline <= clock.now, false) AS "deadline_passed!"
-           FROM run_leases l
-           JOIN known k ON k.tenant = l.tenant AND k.run_id = l.run_id
-            AND k.fence_generation = l.fence_generation AND k.fence_number = l.fence_number
-           JOIN cluster c ON c.one
-           CROSS JOIN (SELECT clock_timestamp() AS now) clock
+           FROM known k
+           CROSS JOIN LATERAL (
+               SELECT l.*, l.ctid::text AS at FROM run_leases l
+               WHERE l.scope = k.scope AND l.bucket = k.bucket AND l.tenant = k.tenant AND l.run_id = k.run_id
+                 AND l.fence_generation = k.fence_generation AND l.fence_number = k.fence_number
+                 -- Looked at again under the lock: a first child may have come in between.
+                 AND l.in_tree = $8 AND CASE $6::text
+                     WHEN 'holder' THEN l.fence_generation = (SELECT generation FROM cluster)
+                        AND l.lease_until > clock_timestamp()
+                     WHEN 'takeover' THEN l.fence_generation <> (SELECT generation FROM cluster)
+                        OR l.lease_until <= clock_timestamp()
+                     ELSE l.stop_requested_at + $7::bigint * interval '1 millisecond' <= clock_timestamp() END
+               FOR UPDATE) l
+           CROSS JOIN LATERAL (SELECT clock_timestamp() AS now OFFSET 0) clock
            CROSS JOIN LATERAL (SELECT greatest(0, extract(epoch FROM least(clock.now, l.lease_until) - l.started_at)
-                * 1000)::bigint AS ms) used
-           -- Looked at again under the lock: a first child may have come in between.
-           WHERE l.ctid = ANY (ARRAY (SELECT at FROM known)) AND l.in_tree = $8 AND CASE $6::text
-                 WHEN 'holder' THEN l.fence_generation = c.generation AND l.lease_until > clock.now
-                 WHEN 'takeover' THEN l.fence_generation <> c.generation OR l.lease_until <= clock.now
-                 ELSE l.stop_requested_at + $7::bigint * interval '1 millisecond' <= clock.now END
-           ORDER BY l.bucket, l.tenant, l.run_id
-           FOR UPDATE OF l"#,
+                * 1000)::bigint AS ms) used"#,
         &keys.buckets,
         &keys.tenants,
         &keys.runs,

@@ -250,7 +250,8 @@ macro_rules! open_heads {
                    -- A run that never had a lease has no children; the look-up is for those that come back.
                    CASE WHEN a.parent_run_id IS NOT NULL THEN true WHEN h.fence_number = 0 THEN false
                         ELSE coalesce((SELECT true FROM agent_runs k
-                            WHERE k.tenant = a.tenant AND k.parent_run_id = a.run_id LIMIT 1), false) END AS in_tree,
+                            WHERE k.tenant = a.tenant AND k.root_run_id = a.root_run_id AND k.parent_run_id = a.run_id
+                            LIMIT 1), false) END AS in_tree,
                    (SELECT generation FROM cluster) AS fence_generation, clock.now AS started_at,
                    clock.now + $5::bigint * interval '1 millisecond' AS lease_until,
                    -- The deadline or the end of the budget; least() passes over an absent one, which is right here.
@@ -315,7 +316,7 @@ impl Fleet {
             SELECT a.* FROM unnest($7::smallint[], $8::text[], $9::integer[], $10::integer[], $11::integer[],
                 $12::bigint[], $13::smallint[], $14::smallint[], $15::bigint[])
                 WITH ORDINALITY AS a(bucket, tenant, class, take, cap, cost, from_rank, from_urgency, from_position, ord)
-            JOIN tenants t ON t.tenant = a.tenant AND t.state = 'active'
+            WHERE a.tenant NOT IN (SELECT tenant FROM tenants WHERE state <> 'active' AND erased_at IS NULL)
         ), locked AS MATERIALIZED (
             SELECT a.*, CASE WHEN a.cap IS NULL THEN true ELSE
                 pg_try_advisory_xact_lock(hashtext($1), hashtext(a.bucket || ':' || a.tenant)) END AS got
@@ -377,7 +378,7 @@ impl Fleet {
                         r#"WITH asked AS (
                             SELECT a.* FROM unnest($2::text[], $3::integer[], $4::integer[], $5::integer[])
                                 WITH ORDINALITY AS a(tenant, class, take, cap, ord)
-                            JOIN tenants t ON t.tenant = a.tenant AND t.state = 'active'
+                            WHERE a.tenant NOT IN (SELECT tenant FROM tenants WHERE state <> 'active' AND erased_at IS NULL)
                         ), locked AS MATERIALIZED (
                             SELECT a.*, pg_try_advisory_xact_lock(hashtext($1), hashtext('1:' || a.tenant)) AS got
                             FROM asked a

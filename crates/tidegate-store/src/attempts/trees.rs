@@ -80,7 +80,8 @@ pub(super) async fn lock_trees(
                FROM unnest($1::text[], $2::uuid[]) AS g(tenant, run_id)
                JOIN agent_runs a ON a.tenant = g.tenant AND a.run_id = g.run_id
                WHERE a.parent_run_id IS NOT NULL OR coalesce((SELECT true FROM agent_runs c
-                   WHERE c.tenant = a.tenant AND c.parent_run_id = a.run_id LIMIT 1), false)
+                   WHERE c.tenant = a.tenant AND c.root_run_id = a.root_run_id AND c.parent_run_id = a.run_id
+                   LIMIT 1), false)
                ORDER BY 1) k"#,
         tenants,
         runs,
