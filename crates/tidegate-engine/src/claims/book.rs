@@ -4,8 +4,7 @@
 //! between two readings the book follows what this instance does itself and what others hint at.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, btree_map, hash_map::Entry},
-    hash::Hash,
+    collections::{BTreeMap, HashMap, HashSet, btree_map},
     ops::Bound,
 };
 
@@ -90,57 +89,40 @@ pub(crate) struct Book {
     learned: u64,
 }
 
-/// Runs that are being asked for, by lane and by group.
+/// Runs that are being asked for, by group and requirement class.
 #[derive(Debug, Default)]
-struct InFlight {
-    lanes: HashMap<LaneKey, i64>,
-    groups: HashMap<(i16, TenantId), i64>,
-}
+struct InFlight(HashMap<(i16, TenantId), HashMap<i32, i64>>);
 
 impl InFlight {
-    fn add(&mut self, ask: &LaneAsk, takes: i64) {
-        fn add<K: Eq + Hash>(counts: &mut HashMap<K, i64>, key: K, takes: i64) {
-            match counts.entry(key) {
-                Entry::Occupied(mut count) => {
-                    *count.get_mut() += takes;
-                    if *count.get() <= 0 {
-                        count.remove();
-                    }
-                }
-                Entry::Vacant(count) if takes > 0 => {
-                    count.insert(takes);
-                }
-                Entry::Vacant(_) => {}
+    fn add(&mut self, ask: &LaneAsk) {
+        let group = self.0.entry(group_key(ask.bucket, &ask.tenant));
+        *group.or_default().entry(ask.class).or_default() += i64::from(ask.take);
+    }
+
+    fn remove(&mut self, ask: &LaneAsk) {
+        let key = group_key(ask.bucket, &ask.tenant);
+        if let Some(group) = self.0.get_mut(&key) {
+            if let Some(takes) = group.get_mut(&ask.class) {
+                *takes -= i64::from(ask.take);
+            }
+            group.retain(|_, takes| *takes > 0);
+            if group.is_empty() {
+                self.0.remove(&key);
             }
         }
-        add(&mut self.groups, group_key(ask.bucket, &ask.tenant), takes);
-        let lane = LaneKey {
-            bucket: ask.bucket,
-            tenant: ask.tenant.clone(),
-            class: ask.class,
-        };
-        add(&mut self.lanes, lane, takes);
     }
 
     /// What is being asked of a lane.
-    fn of_lane(&self, bucket: QuotaBucket, tenant: &TenantId, class: i32) -> i64 {
-        if self.lanes.is_empty() {
-            return 0;
-        }
-        let lane = LaneKey {
-            bucket,
-            tenant: tenant.clone(),
-            class,
-        };
-        self.lanes.get(&lane).copied().unwrap_or(0)
+    fn of_lane(&self, group: &(i16, TenantId), class: i32) -> i64 {
+        let lanes = self.0.get(group);
+        lanes
+            .and_then(|lanes| lanes.get(&class))
+            .map_or(0, |takes| *takes)
     }
 
     /// What is being asked of a group.
-    fn of_group(&self, key: &(i16, TenantId)) -> i64 {
-        if self.groups.is_empty() {
-            return 0;
-        }
-        self.groups.get(key).copied().unwrap_or(0)
+    fn of_group(&self, group: &(i16, TenantId)) -> i64 {
+        self.0.get(group).map_or(0, |lanes| lanes.values().sum())
     }
 }
 
@@ -355,9 +337,7 @@ impl Book {
 
     /// Whether a claim may take from a lane.
     fn reaches(&self, want: Want<'_>, member: Member<'_>, class: i32, lane: &Lane) -> bool {
-        let in_flight = self
-            .in_flight
-            .of_lane(member.group.bucket, member.tenant(), class);
+        let in_flight = self.in_flight.of_lane(member.key, class);
         lane.awake(in_flight)
             && want.capabilities.contains(&lane.capability)
             && self.background.contains(&class) == member.of_background
@@ -434,7 +414,7 @@ impl Book {
                         head_position: lane.head.position,
                         head_created_ms: lane.created_ms,
                         next_created_ms: lane.next_created_ms.clone(),
-                        queued_hint: lane.left(self.in_flight.of_lane(head.bucket, tenant, *class)),
+                        queued_hint: lane.left(self.in_flight.of_lane(member.key, *class)),
                         pass: head.pass,
                         cost: self.cost(&lane.capability),
                     });
@@ -462,7 +442,7 @@ impl Book {
     /// Takes note that a claim asks; answers what is known at this moment.
     pub(crate) fn asks(&mut self, asks: &[LaneAsk]) -> u64 {
         for ask in asks {
-            self.in_flight.add(ask, i64::from(ask.take));
+            self.in_flight.add(ask);
         }
         self.learned
     }
@@ -470,7 +450,7 @@ impl Book {
     /// The claim that asked has had its answer, or was given up.
     pub(crate) fn answered(&mut self, asks: &[LaneAsk]) {
         for ask in asks {
-            self.in_flight.add(ask, -i64::from(ask.take));
+            self.in_flight.remove(ask);
         }
     }
 
