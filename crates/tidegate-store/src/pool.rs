@@ -22,6 +22,8 @@ pub struct ConnectOptions {
     pub idle_in_transaction: Duration,
     /// Shown in `pg_stat_activity`.
     pub application_name: String,
+    /// Older connections are replaced when they come back to the pool, and their plans with them.
+    pub max_age: Duration,
 }
 
 impl std::fmt::Debug for ConnectOptions {
@@ -41,6 +43,7 @@ impl ConnectOptions {
             acquire_timeout: Duration::from_secs(5),
             idle_in_transaction: Duration::from_secs(10),
             application_name: "tidegate".to_owned(),
+            max_age: Duration::from_mins(1),
         }
     }
 
@@ -66,7 +69,8 @@ impl ConnectOptions {
 ///
 /// A connection plans each statement once: for the arrays of a batch PostgreSQL else prefers to plan anew at every call,
 /// which took longer than the calls (docs/benchmarks.md). What needs its parameters for its plan says so
-/// ([`Store::planned_read`](crate::Store)).
+/// ([`Store::planned_read`](crate::Store)). A plan is as good as what was known of the tables when it was made; it goes with
+/// its connection, after a minute, whether or not autovacuum has looked at them since.
 ///
 /// The pool does not ping before each use: that costs a round trip per statement, and a dead connection shows itself by
 /// the error of the statement, which callers treat as [`Error::Unavailable`].
@@ -75,7 +79,7 @@ pub fn connect(options: &ConnectOptions) -> Result<PgPool, Error> {
         .max_connections(options.max_connections)
         .acquire_timeout(options.acquire_timeout)
         .test_before_acquire(false)
-        .max_lifetime(Duration::from_mins(30))
+        .max_lifetime(options.max_age)
         .after_connect(|connection, _| Box::pin(cluster::on_connect(connection)))
         .connect_lazy_with(options.parse()?))
 }

@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
 use tidegate_embedded::{Cluster, Options};
-use tidegate_store::migrate::{Applicant, migrate};
+use tidegate_store::{
+    ConnectOptions,
+    migrate::{Applicant, migrate},
+};
 use tokio::sync::OnceCell;
 
 use crate::proxy::Target;
@@ -233,9 +235,12 @@ fn janitor() -> &'static mpsc::Sender<Job> {
     })
 }
 
+/// Connects as the server does, so that tests see its plans.
 fn pool(url: &str) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(POOL_SIZE)
-        .connect_lazy(url)
+    let options = ConnectOptions {
+        max_connections: POOL_SIZE,
+        ..ConnectOptions::new(url)
+    };
+    tidegate_store::connect(&options)
         .unwrap_or_else(|error| panic!("the address of a test database is malformed: {error}"))
 }
