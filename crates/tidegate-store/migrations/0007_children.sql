@@ -2,15 +2,11 @@
 
 -- The tree is part of what a run is: written at insert, never changed. A root is its own root, at depth 0.
 ALTER TABLE agent_runs
-    ADD COLUMN depth         smallint NOT NULL DEFAULT 0 CHECK (depth >= 0),
+    ADD COLUMN depth         smallint NOT NULL DEFAULT 0,
     -- The child's name within its parent: a later attempt of the parent finds what an earlier one has started.
-    ADD COLUMN child_key     text     COLLATE "C" CHECK (octet_length(child_key) BETWEEN 1 AND 200),
+    ADD COLUMN child_key     text     COLLATE "C",
     -- R3.6: a background run is the root of its tree. It counts against what an instance runs of background.
-    ADD COLUMN of_background boolean  NOT NULL DEFAULT false,
-    ADD CONSTRAINT agent_runs_child_key CHECK ((parent_run_id IS NULL) = (child_key IS NULL)),
-    ADD CONSTRAINT agent_runs_child_depth CHECK ((parent_run_id IS NULL) = (depth = 0)),
-    ADD CONSTRAINT agent_runs_child_root CHECK ((parent_run_id IS NULL) = (root_run_id = run_id)),
-    ADD CONSTRAINT agent_runs_child_background CHECK (parent_run_id IS NOT NULL OR NOT of_background);
+    ADD COLUMN of_background boolean  NOT NULL DEFAULT false;
 -- Only children stand in these: a run without a parent pays for neither.
 CREATE UNIQUE INDEX agent_runs_children ON agent_runs (tenant, parent_run_id, child_key) WHERE parent_run_id IS NOT NULL;
 CREATE INDEX agent_runs_trees ON agent_runs (tenant, root_run_id) WHERE parent_run_id IS NOT NULL;
@@ -27,15 +23,11 @@ ALTER TABLE run_leases ADD COLUMN in_tree boolean NOT NULL DEFAULT false;
 
 -- What a waiting run waits for; gone with the row.
 ALTER TABLE run_parked
-    ADD COLUMN waits_on  text   CHECK (waits_on IN ('children', 'input', 'time')),
-    ADD COLUMN wait_mode text   CHECK (wait_mode IN ('any', 'all')),
+    -- 'children', 'input' or 'time'; for children 'any' or 'all' of them.
+    ADD COLUMN waits_on  text,
+    ADD COLUMN wait_mode text,
     ADD COLUMN wait_runs uuid[],
-    ADD COLUMN wait_ask  jsonb,
-    ADD CONSTRAINT run_parked_waits CHECK ((why = 'waiting') = (waits_on IS NOT NULL)),
-    ADD CONSTRAINT run_parked_children CHECK ((waits_on IS NOT DISTINCT FROM 'children') = (wait_runs IS NOT NULL)),
-    ADD CONSTRAINT run_parked_mode CHECK ((wait_runs IS NULL) = (wait_mode IS NULL)),
-    ADD CONSTRAINT run_parked_ask CHECK ((waits_on IS NOT DISTINCT FROM 'input') = (wait_ask IS NOT NULL)),
-    ADD CONSTRAINT run_parked_time CHECK (waits_on IS DISTINCT FROM 'time' OR due IS NOT NULL);
+    ADD COLUMN wait_ask  jsonb;
 
 -- R3.15: what people answered. A question is numbered by the fence of the attempt that asked it.
 CREATE TABLE run_inputs (

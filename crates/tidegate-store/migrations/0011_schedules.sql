@@ -47,9 +47,6 @@ CREATE INDEX schedules_due ON schedules (scope, next_due_at) WHERE NOT paused;
 -- Which due time of which schedule a run is of. Written at insert, never changed: the run outlives the schedule.
 ALTER TABLE agent_runs
     ADD COLUMN schedule text        COLLATE "C",
-    ADD COLUMN due_at   timestamptz,
-    ADD CONSTRAINT agent_runs_due CHECK ((schedule IS NULL) = (due_at IS NULL)),
-    -- R3.2: a run of this kind comes of a schedule only.
-    ADD CONSTRAINT agent_runs_of_schedule CHECK ((kind = 'scheduled') = (schedule IS NOT NULL));
+    ADD COLUMN due_at   timestamptz;
 -- R3.14: a due time fires once, whoever fires it. Only scheduled runs stand in it.
 CREATE UNIQUE INDEX agent_runs_schedules ON agent_runs (tenant, schedule, due_at) WHERE schedule IS NOT NULL;

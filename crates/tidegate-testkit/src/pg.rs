@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
-use sqlx::PgPool;
+use sqlx::{ConnectOptions as _, Connection as _, PgPool, postgres::PgConnectOptions};
 use tidegate_embedded::{Cluster, Options};
 use tidegate_store::{
     ConnectOptions,
@@ -68,7 +68,7 @@ impl TestCluster {
         TestDb::open(self, name)
     }
 
-    /// A database with the schema of this version.
+    /// A database with the schema of this version, which refuses rows that must not be.
     pub async fn migrated_db(self: &Arc<Self>) -> TestDb {
         self.db_from("migrated", async |pool| {
             let applicant = Applicant {
@@ -78,6 +78,11 @@ impl TestCluster {
             migrate(&pool, &applicant)
                 .await
                 .unwrap_or_else(|error| panic!("the template does not migrate: {error:?}"));
+            // Not through the pool: its connections tell the template that it is a cluster, and copies of it that they
+            // are another one.
+            if let Err(error) = add_checks(pool.connect_options().as_ref()).await {
+                panic!("checks.sql: {error}");
+            }
         })
         .await
     }
@@ -233,6 +238,14 @@ fn janitor() -> &'static mpsc::Sender<Job> {
             .expect("a thread for dropping databases");
         jobs
     })
+}
+
+async fn add_checks(template: &PgConnectOptions) -> Result<(), sqlx::Error> {
+    let mut connection = template.connect().await?;
+    sqlx::raw_sql(include_str!("checks.sql"))
+        .execute(&mut connection)
+        .await?;
+    connection.close().await
 }
 
 /// Connects as the server does, so that tests see its plans.
