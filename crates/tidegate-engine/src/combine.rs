@@ -13,6 +13,9 @@ use crate::{Engine, Error};
 
 /// How many batches of one kind are in flight at once: while one is being committed the database works on the other.
 const FLIGHTS: usize = 2;
+/// From how many waiting calls the second one starts. Fewer wait for the first: two small batches cost the database more
+/// than one that is not much later.
+const SECOND_FROM: usize = 64;
 
 /// The answers to a batch, in its order.
 pub(crate) type Answers<O> = Pin<Box<dyn Future<Output = Vec<Result<O, Error>>> + Send>>;
@@ -65,7 +68,8 @@ where
         let starts = {
             let mut waiting = self.waiting.lock();
             waiting.calls.push((item, answer));
-            let starts = waiting.in_flight < FLIGHTS;
+            let starts = waiting.in_flight == 0
+                || (waiting.in_flight < FLIGHTS && waiting.calls.len() >= SECOND_FROM);
             waiting.in_flight += usize::from(starts);
             starts
         };
