@@ -117,19 +117,25 @@ pub fn after_attempt(facts: &AttemptFacts, report: Report, jitter: f64) -> Verdi
     verdict
 }
 
+/// What follows where a holder completes an attempt that was not told to stop and whose deadline has not passed: no other
+/// fact can change it, so that the store need not read them.
+pub const fn plain_success() -> Verdict {
+    Verdict {
+        outcome: AttemptOutcome::Succeeded,
+        code: None,
+        next: Disposition::End {
+            state: RunState::Succeeded,
+            code: None,
+        },
+        counts: true,
+        lost: false,
+    }
+}
+
 /// What follows by the report alone.
 fn of_report(facts: &AttemptFacts, report: Report, jitter: f64) -> Verdict {
     match report {
-        Report::Completed => Verdict {
-            outcome: AttemptOutcome::Succeeded,
-            code: None,
-            next: Disposition::End {
-                state: RunState::Succeeded,
-                code: None,
-            },
-            counts: true,
-            lost: false,
-        },
+        Report::Completed => plain_success(),
         Report::Failed {
             code,
             retryable,
@@ -276,6 +282,33 @@ mod tests {
         retryable: true,
         retry_after_ms: 0,
     };
+
+    /// R3.10, R3.11, R4.5: nothing but a stop mark and the deadline can change that a completed attempt succeeds. The store
+    /// relies on it where it closes without reading the other facts.
+    #[test]
+    fn a_completed_attempt_succeeds_by_two_facts() {
+        for numbers in [0, 1, 5, 1_000_000] {
+            for unknown_effects in [false, true] {
+                let mut any = AttemptFacts {
+                    attempt: 6,
+                    leases_lost: 9,
+                    spent_ms: numbers,
+                    budget_ms: Some(1),
+                    spent_tokens: numbers,
+                    budget_tokens: Some(1),
+                    unknown_effects,
+                    ..facts()
+                };
+                let verdict = after_attempt(&any, Report::Completed, 0.5);
+                assert_eq!(verdict, plain_success());
+                any.deadline_passed = true;
+                assert_ne!(after_attempt(&any, Report::Completed, 0.5), plain_success());
+                any.deadline_passed = false;
+                any.stop = Some(StopReason::Cancel);
+                assert_ne!(after_attempt(&any, Report::Completed, 0.5), plain_success());
+            }
+        }
+    }
 
     /// R3.11: no backoff after the first lost lease, one after the second, an end at the bound (O-32).
     #[test]

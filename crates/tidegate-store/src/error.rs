@@ -134,6 +134,15 @@ impl Error {
 
     /// Whether the transaction lost against another one and is to be run again.
     pub(crate) fn is_serialization(&self) -> bool {
+        matches!(self.sqlstate().as_deref(), Some("40001" | "40P01"))
+    }
+
+    /// Whether a row with the same key was there.
+    pub(crate) fn is_duplicate(&self) -> bool {
+        self.sqlstate().as_deref() == Some("23505")
+    }
+
+    fn sqlstate(&self) -> Option<String> {
         let (Self::Database(Cause(source))
         | Self::Unavailable(Cause(source))
         | Self::Refused {
@@ -141,9 +150,9 @@ impl Error {
             ..
         }) = self
         else {
-            return false;
+            return None;
         };
-        matches!(sqlstate(source).as_deref(), Some("40001" | "40P01"))
+        sqlstate(source)
     }
 }
 

@@ -97,7 +97,7 @@ async fn a_takeover_changes_only_what_is_still_lost() {
     let closed = world
         .store
         .fleet()
-        .close_attempts(reports, Closer::Takeover, rig::decide(), DAY_MS)
+        .close_attempts(reports, Closer::Takeover, &rig::rules())
         .await
         .expect("takeover");
     assert_eq!(
@@ -489,7 +489,12 @@ async fn one_key_makes_one_run() {
             run.run_id = RunId::new();
             run.idempotency_key = Some("key-1".to_owned());
             let scoped = world.store.tenant(&acme);
-            tokio::spawn(async move { (run.run_id, scoped.submit_run(run).await.expect("submit")) })
+            tokio::spawn(async move {
+                (
+                    run.run_id,
+                    scoped.submit_run(run, DAY_MS).await.expect("submit"),
+                )
+            })
         })
         .collect();
     let mut ids = std::collections::HashSet::new();
@@ -511,7 +516,7 @@ async fn one_key_makes_one_run() {
         world
             .store
             .tenant(&acme)
-            .submit_run(other)
+            .submit_run(other, DAY_MS)
             .await
             .expect("submit"),
         Submitted::Conflict
@@ -538,7 +543,7 @@ async fn a_key_that_is_rolled_back_is_free() {
     .await
     .expect("insert");
     let scoped = world.store.tenant(&acme);
-    let second = tokio::spawn(async move { scoped.submit_run(run).await });
+    let second = tokio::spawn(async move { scoped.submit_run(run, DAY_MS).await });
     world.until_somebody_waits().await;
     open.rollback().await.expect("rollback");
     let submitted = second.await.expect("task").expect("submit");
@@ -574,7 +579,7 @@ async fn a_batch_closes_each_lease_once() {
     let closed = world
         .store
         .fleet()
-        .close_attempts(reports, Closer::Holder, rig::decide(), DAY_MS)
+        .close_attempts(reports, Closer::Holder, &rig::rules())
         .await
         .expect("close");
     let mut runs: Vec<_> = closed
@@ -613,7 +618,7 @@ async fn a_suspended_tenant_starts_nothing() {
         world
             .store
             .tenant(&acme)
-            .submit_run(run)
+            .submit_run(run, DAY_MS)
             .await
             .expect("submit"),
         Submitted::TenantInactive

@@ -15,7 +15,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use rand::{Rng as _, RngExt as _, SeedableRng as _, rngs::StdRng};
-use rig::{DAY_MS, World, decide, report_of, tenant};
+use rig::{DAY_MS, World, report_of, rules, tenant};
 use tidegate_model::{
     Code, TenantId,
     run::{QuotaBucket, RunKind},
@@ -84,7 +84,7 @@ impl Claimer {
                         tokio::time::sleep(Duration::from_millis(600)).await;
                         let late = report_of(&lease, Report::Completed);
                         let closed = fleet
-                            .close_attempts(vec![late], Closer::Holder, decide(), DAY_MS)
+                            .close_attempts(vec![late], Closer::Holder, &rules())
                             .await;
                         assert!(
                             closed.map_or(0, |closed| closed.len()) == 0,
@@ -94,7 +94,7 @@ impl Claimer {
                     2 => {
                         let released = report_of(&lease, Report::Released);
                         let _gone = fleet
-                            .close_attempts(vec![released], Closer::Holder, decide(), DAY_MS)
+                            .close_attempts(vec![released], Closer::Holder, &rules())
                             .await;
                     }
                     3 => {
@@ -105,13 +105,13 @@ impl Claimer {
                         };
                         let failed = report_of(&lease, failed);
                         let _gone = fleet
-                            .close_attempts(vec![failed], Closer::Holder, decide(), DAY_MS)
+                            .close_attempts(vec![failed], Closer::Holder, &rules())
                             .await;
                     }
                     _ => {
                         let completed = report_of(&lease, Report::Completed);
                         let _gone = fleet
-                            .close_attempts(vec![completed], Closer::Holder, decide(), DAY_MS)
+                            .close_attempts(vec![completed], Closer::Holder, &rules())
                             .await;
                     }
                 }
@@ -138,7 +138,7 @@ async fn sweep(store: Store, done: Arc<AtomicBool>) {
                 })
                 .collect();
             let _swept = fleet
-                .close_attempts(reports, Closer::Takeover, decide(), DAY_MS)
+                .close_attempts(reports, Closer::Takeover, &rules())
                 .await;
         }
         let _woken = fleet.wake_due("main", DAY_MS, 100).await;
@@ -218,7 +218,7 @@ async fn flooded_world() -> (World, Vec<TenantId>, Vec<LaneAsk>) {
             world
                 .store
                 .tenant(tenant)
-                .submit_run(run)
+                .submit_run(run, DAY_MS)
                 .await
                 .expect("submit");
         }

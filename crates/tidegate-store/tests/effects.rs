@@ -161,7 +161,7 @@ async fn an_open_intent_sends_the_run_to_review() {
         let mut run = world.new_run(&acme, RunKind::BusinessTask).await;
         run.max_attempts = if expected == RunState::Review { 1 } else { 3 };
         let scoped = world.store.tenant(&acme);
-        scoped.submit_run(run).await.expect("submit");
+        scoped.submit_run(run, DAY_MS).await.expect("submit");
         let lease = claim(&world, &acme).await;
         intend(&world, &lease, intent("c1", idempotent)).await;
         if settled {
@@ -368,7 +368,7 @@ async fn the_use_of_lost_attempts_is_charged() {
     (run.budget_tokens, run.budget_ms) = (Some(100), Some(3_600_000));
     let id = run.run_id;
     let scoped = world.store.tenant(&acme);
-    scoped.submit_run(run).await.expect("submit");
+    scoped.submit_run(run, DAY_MS).await.expect("submit");
     let fleet = world.store.fleet();
     let first = claim(&world, &acme).await;
     let renew = async |lease: &OpenedLease, tokens| {
@@ -407,6 +407,7 @@ async fn the_use_of_lost_attempts_is_charged() {
     assert_eq!(world.count(code).await, 1);
     let mut more = report_of(&second, Report::Completed);
     more.tokens = 7;
-    let closed = fleet.close_attempts(vec![more], Closer::Holder, rig::decide(), DAY_MS);
+    let rules = rig::rules();
+    let closed = fleet.close_attempts(vec![more], Closer::Holder, &rules);
     assert!(closed.await.expect("late").is_empty());
 }

@@ -164,8 +164,7 @@ async fn break_closes(world: &Arc<World>) {
                     .close_attempts(
                         vec![report_of(&lease, Report::Completed)],
                         Closer::Holder,
-                        rig::decide(),
-                        DAY_MS,
+                        &rig::rules(),
                     )
                     .await
                     .expect("close")
@@ -221,7 +220,7 @@ async fn finish_all(world: &World) {
             wait: None,
         };
         let closed = fleet
-            .close_attempts(vec![report], Closer::Takeover, rig::decide(), DAY_MS)
+            .close_attempts(vec![report], Closer::Takeover, &rig::rules())
             .await
             .expect("takeover");
         assert_eq!(closed.len(), 1);

@@ -13,12 +13,12 @@ use std::{
 };
 
 use rig::{
-    DAY_MS, World, decide,
+    DAY_MS, World,
     family::{FAILED, on},
-    held, report_of, tenant,
+    held, report_of, rules, tenant,
 };
 use tidegate_model::{
-    ConversationId, RunId, TenantId,
+    Code, ConversationId, RunId, TenantId,
     run::{QuotaBucket, RunKind, WaitMode},
 };
 use tidegate_policy::retry::Report;
@@ -87,7 +87,7 @@ impl Load {
                 }
                 let fleet = self.world.store.fleet();
                 let closed = fleet
-                    .close_attempts(reports, Closer::Holder, decide(), DAY_MS)
+                    .close_attempts(reports, Closer::Holder, &rules())
                     .await;
                 self.completed
                     .fetch_add(closed.expect("close").len() as u64, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl Load {
                 })
                 .collect();
             let taken = fleet
-                .close_attempts(reports, Closer::Takeover, decide(), DAY_MS)
+                .close_attempts(reports, Closer::Takeover, &rules())
                 .await;
             taken.expect("takeover");
             fleet.wake_due("main", DAY_MS, 50).await.expect("wake");
@@ -158,7 +158,7 @@ impl Load {
                 })
                 .collect();
             let grace = Closer::Grace { grace_ms: 0 };
-            let fenced = fleet.close_attempts(reports, grace, decide(), DAY_MS).await;
+            let fenced = fleet.close_attempts(reports, grace, &rules()).await;
             fenced.expect("fence off");
         }
     }
@@ -243,37 +243,40 @@ async fn claims_recovery_and_cancels_do_not_deadlock() {
     load.world.audit().await;
 }
 
-/// R4.2, R4.3: a holder ends its attempt while its lease is just being renewed. The close waits for that and is accepted.
+/// R4.2, R4.3: a holder ends its attempt while its lease is just being renewed. The close waits for that and is accepted,
+/// whether it is a plain success or a failure.
 #[tokio::test]
 async fn a_close_waits_for_a_renewal_and_counts() {
-    let world = World::new(&["acme"]).await;
-    let acme = tenant("acme");
-    world.submit(&acme, RunKind::BusinessTask).await;
-    let lease = world
-        .claim(&acme, QuotaBucket::Uncounted, 1, None, 30_000)
-        .await
-        .remove(0);
-    let mut renewal = world.db.pool().begin().await.expect("begin");
-    sqlx::query("UPDATE run_leases SET lease_until = lease_until + interval '1 second'")
-        .execute(&mut *renewal)
-        .await
-        .expect("renew");
-    let store = world.store.clone();
-    let report = report_of(&lease, Report::Completed);
-    let close = tokio::spawn(async move {
-        let fleet = store.fleet();
-        fleet
-            .close_attempts(vec![report], Closer::Holder, decide(), DAY_MS)
+    let failed = Report::Failed {
+        code: Code::WorkerFailed,
+        retryable: true,
+        retry_after_ms: 0,
+    };
+    for report in [Report::Completed, failed] {
+        let world = World::new(&["acme"]).await;
+        let acme = tenant("acme");
+        world.submit(&acme, RunKind::BusinessTask).await;
+        let lease = world
+            .claim(&acme, QuotaBucket::Uncounted, 1, None, 30_000)
             .await
-    });
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    while world.count(waits).await == 0 {
-        assert!(tokio::time::Instant::now() < deadline, "the close waits");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+            .remove(0);
+        let mut renewal = world.db.pool().begin().await.expect("begin");
+        sqlx::query("UPDATE run_leases SET lease_until = lease_until + interval '1 second'")
+            .execute(&mut *renewal)
+            .await
+            .expect("renew");
+        let store = world.store.clone();
+        let report = report_of(&lease, report);
+        let close = tokio::spawn(async move {
+            let fleet = store.fleet();
+            fleet
+                .close_attempts(vec![report], Closer::Holder, &rules())
+                .await
+        });
+        world.until_somebody_waits().await;
+        renewal.commit().await.expect("renewed");
+        let closed = close.await.expect("a task").expect("close");
+        assert_eq!(closed.len(), 1, "the lease was held all the time");
+        world.audit().await;
     }
-    renewal.commit().await.expect("renewed");
-    let closed = close.await.expect("a task").expect("close");
-    assert_eq!(closed.len(), 1, "the lease was held all the time");
-    world.audit().await;
 }

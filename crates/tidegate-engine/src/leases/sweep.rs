@@ -1,6 +1,6 @@
 //! The sweep (R4.4, R3.9, R3.10): once a `takeover_sweep_ms`, by every instance, each step safe against all the others.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_policy::retry::Report;
 use tidegate_store::attempts::{
@@ -16,6 +16,9 @@ use crate::{Engine, Error, trouble::Trouble, worker::close::close_all};
 const BATCH: i64 = 500;
 /// Where there is nothing to sweep the next look is so many times later, unless work comes.
 const REST: u32 = 3;
+/// Looking for late runs reads the whole queue, where an index would cost every claim; it takes this part of the time at
+/// most. A run that is late is not claimed meanwhile.
+const LATE_PART: u32 = 50;
 
 /// What one round did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +40,7 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
     let pause = Duration::from_millis(u64::from(engine.settings().takeover_sweep_ms));
     let mut trouble = Trouble::new("looking for expired leases and late runs");
     let mut nothing = false;
+    let mut late_from = Instant::now();
     loop {
         let stirred = engine.claims().stirred();
         // Spread, so that instances that started together do not sweep together.
@@ -51,9 +55,14 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = rest => {}
         }
-        match sweep_what_there_is(&engine).await {
-            Ok((to_sweep, swept)) => {
+        let started = Instant::now();
+        let in_queue = started >= late_from;
+        match sweep_what_there_is(&engine, in_queue).await {
+            Ok((to_sweep, took, swept)) => {
                 trouble.over();
+                if in_queue {
+                    late_from = started + took * LATE_PART;
+                }
                 nothing = to_sweep.is_nothing();
                 if swept != Swept::default() {
                     tracing::debug!(?swept, "swept");
@@ -66,13 +75,19 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
 
 /// One round.
 pub async fn sweep(engine: &Engine) -> Result<Swept, Error> {
-    Ok(sweep_what_there_is(engine).await?.1)
+    Ok(sweep_what_there_is(engine, true).await?.2)
 }
 
-async fn sweep_what_there_is(engine: &Engine) -> Result<(ToSweep, Swept), Error> {
+/// What there was, how long it took to look, and what was done.
+async fn sweep_what_there_is(
+    engine: &Engine,
+    in_queue: bool,
+) -> Result<(ToSweep, Duration, Swept), Error> {
     let fleet = engine.store().fleet();
     let scope = &engine.settings().execution_scope;
-    let to_sweep = fleet.to_sweep(scope).await?;
+    let started = Instant::now();
+    let to_sweep = fleet.to_sweep(scope, in_queue).await?;
+    let took = started.elapsed();
     let mut swept = Swept::default();
     if to_sweep.leases {
         sweep_leases(engine, &mut swept).await?;
@@ -93,7 +108,7 @@ async fn sweep_what_there_is(engine: &Engine) -> Result<(ToSweep, Swept), Error>
     if swept.woken > 0 || swept.expired > 0 {
         engine.work_changed();
     }
-    Ok((to_sweep, swept))
+    Ok((to_sweep, took, swept))
 }
 
 async fn sweep_leases(engine: &Engine, swept: &mut Swept) -> Result<(), Error> {

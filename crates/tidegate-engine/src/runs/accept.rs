@@ -106,7 +106,6 @@ pub(crate) async fn accept(
         created_by: Some(principal.key_id),
         user: wanted.user,
         input: wanted.input,
-        queue_max_age_ms: engine.queue_max_age_ms(),
     };
     put(engine, tenant, run).await
 }
@@ -125,7 +124,11 @@ async fn put(engine: &Engine, tenant: &TenantId, run: NewRun) -> Result<Accepted
         created_ms: 0,
     };
     let submitted = if run.turn.is_some() {
-        engine.store().tenant(tenant).submit_run(run).await?
+        engine
+            .store()
+            .tenant(tenant)
+            .submit_run(run, engine.queue_max_age_ms())
+            .await?
     } else {
         let submission = Submission {
             tenant: tenant.clone(),
@@ -155,8 +158,8 @@ fn submit_all(engine: Engine, submissions: Vec<Submission>) -> Answers<Submitted
     Box::pin(async move {
         metrics::histogram!("tidegate_submit_batch_runs").record(count(submissions.len()));
         all_or_each(submissions, |batch| {
-            let fleet = engine.store().fleet();
-            Box::pin(async move { Ok(fleet.submit_runs(batch).await?) })
+            let (fleet, max_age_ms) = (engine.store().fleet(), engine.queue_max_age_ms());
+            Box::pin(async move { Ok(fleet.submit_runs(batch, max_age_ms).await?) })
         })
         .await
     })

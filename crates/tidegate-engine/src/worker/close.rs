@@ -14,7 +14,7 @@ use tidegate_policy::{
     retry::{Disposition, Report, after_attempt},
 };
 use tidegate_store::attempts::{
-    close::{CloseReport, Closed, Closer, Decide},
+    close::{CloseReport, Closed, Closer, Rules},
     waits::Wait,
 };
 
@@ -185,7 +185,9 @@ impl Ending {
         // A run of a tree is closed in a transaction of its own: what goes wrong there is no matter of a shared batch.
         let alone = report.wait.is_some() || engine.in_trees().get(&run_id).await.is_some();
         let closed = if alone {
-            close_all(engine, vec![report], Closer::Holder).await?.pop()
+            // Apart, so that every other ending is small while it waits for its batch.
+            let close = Box::pin(close_all(engine, vec![report], Closer::Holder));
+            close.await?.pop()
         } else {
             engine
                 .endings()
@@ -242,12 +244,15 @@ pub(crate) async fn close_all(
     reports: impl Into<Arc<[CloseReport]>>,
     closer: Closer,
 ) -> Result<Vec<Closed>, Error> {
-    let decide: Decide =
-        Arc::new(|facts, report| after_attempt(facts, report, crate::clock::jitter()));
+    let rules = Rules {
+        scope: engine.settings().execution_scope.clone(),
+        decide: Arc::new(|facts, report| after_attempt(facts, report, crate::clock::jitter())),
+        queue_max_age_ms: engine.queue_max_age_ms(),
+    };
     let outcomes = engine
         .store()
         .fleet()
-        .close_attempts(reports, closer, decide, engine.queue_max_age_ms())
+        .close_attempts(reports, closer, &rules)
         .await?;
     if outcomes.is_empty() {
         return Ok(outcomes);

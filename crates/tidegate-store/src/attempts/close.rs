@@ -106,6 +106,26 @@ impl Closed {
 /// Decides what follows an attempt; the policy function with its jitter.
 pub type Decide = Arc<dyn Fn(&AttemptFacts, Report) -> Verdict + Send + Sync>;
 
+/// By what attempts are closed.
+#[derive(Clone)]
+pub struct Rules {
+    /// The execution scope of their leases.
+    pub scope: String,
+    /// The policy.
+    pub decide: Decide,
+    /// How long a run that goes back may be queued, in milliseconds.
+    pub queue_max_age_ms: i64,
+}
+
+impl std::fmt::Debug for Rules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rules")
+            .field("scope", &self.scope)
+            .field("queue_max_age_ms", &self.queue_max_age_ms)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Which leases a closing transaction takes: a run of a tree is closed under the lock of its tree, and runs without a
 /// parent and without children pay nothing for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,8 +137,9 @@ pub(super) enum Which {
 }
 
 impl Fleet {
-    /// Closes attempts: attempt row, end or next place, event, slot, messages, next turn, in one transaction; for runs of
-    /// trees also the ends of descendants and the parents' wake-ups, in a second one.
+    /// Closes attempts: attempt row, end or next place, event, slot, messages, next turn, in one transaction. Plain
+    /// successes come first, in a statement of their own; runs of trees last, with the ends of descendants and the parents'
+    /// wake-ups.
     ///
     /// Reports whose lease is not held as `closer` demands are left out of the answer and change nothing (R4.2); so is the
     /// second of two about the same lease.
@@ -126,59 +147,60 @@ impl Fleet {
         &self,
         reports: impl Into<Arc<[CloseReport]>>,
         closer: Closer,
-        decide: Decide,
-        queue_max_age_ms: i64,
+        rules: &Rules,
     ) -> Result<Vec<Closed>, Error> {
         let reports = reports.into();
-        if reports.is_empty() {
-            return Ok(Vec::new());
-        }
-        let call = (closer, queue_max_age_ms);
-        let mut outcomes = self
-            .close_which(
-                Which::Alone,
-                Arc::clone(&reports),
-                call,
-                Arc::clone(&decide),
-            )
-            .await?;
-        if outcomes.len() < reports.len() {
-            let done: HashSet<(RunId, Fence)> = outcomes
-                .iter()
-                .map(|one| (one.key.run_id, one.fence))
-                .collect();
-            let open = |report: &&CloseReport| {
-                !done.contains(&(report.lease.key.run_id, report.lease.fence))
-            };
-            let rest: Arc<[CloseReport]> = reports.iter().filter(open).cloned().collect();
-            if !rest.is_empty() {
-                outcomes.extend(self.close_which(Which::InTrees, rest, call, decide).await?);
+        let mut closed = match closer {
+            Closer::Holder => self.close_plain(&reports, rules).await?,
+            Closer::Takeover | Closer::Grace { .. } => Vec::new(),
+        };
+        for which in [Which::Alone, Which::InTrees] {
+            let rest = left_open(&reports, &closed);
+            if rest.is_empty() {
+                break;
             }
+            closed.extend(self.close_which(which, rest, closer, rules).await?);
         }
-        Ok(outcomes)
+        Ok(closed)
     }
 
     async fn close_which(
         &self,
         which: Which,
         reports: Arc<[CloseReport]>,
-        (closer, queue_max_age_ms): (Closer, i64),
-        decide: Decide,
+        closer: Closer,
+        rules: &Rules,
     ) -> Result<Vec<Closed>, Error> {
         let name = match which {
             Which::Alone => "close_attempts",
             Which::InTrees => "close_attempts_in_trees",
         };
+        let rules = rules.clone();
         self.store()
             .transaction(name, move |tx| {
                 let reports = Arc::clone(&reports);
-                let decide = Arc::clone(&decide);
-                Box::pin(async move {
-                    close(tx, &reports, which, closer, &decide, queue_max_age_ms).await
-                })
+                let rules = rules.clone();
+                Box::pin(async move { close(tx, &reports, which, closer, &rules).await })
             })
             .await
     }
+}
+
+/// The reports about attempts that are not closed yet.
+fn left_open(reports: &Arc<[CloseReport]>, closed: &[Closed]) -> Arc<[CloseReport]> {
+    if closed.is_empty() {
+        return Arc::clone(reports);
+    }
+    if closed.len() == reports.len() {
+        return Arc::default();
+    }
+    let done: HashSet<(RunId, Fence)> = closed
+        .iter()
+        .map(|one| (one.key.run_id, one.fence))
+        .collect();
+    let open =
+        |report: &&CloseReport| !done.contains(&(report.lease.key.run_id, report.lease.fence));
+    reports.iter().filter(open).cloned().collect()
 }
 
 async fn close(
@@ -186,9 +208,9 @@ async fn close(
     reports: &[CloseReport],
     which: Which,
     closer: Closer,
-    decide: &Decide,
-    queue_max_age_ms: i64,
+    rules: &Rules,
 ) -> Result<Vec<Closed>, Error> {
+    let queue_max_age_ms = rules.queue_max_age_ms;
     lock_conversations(tx, &conversations_of(reports)).await?;
     if which == Which::InTrees && !lock_trees_of_leases(tx, reports).await? {
         return Ok(Vec::new());
@@ -215,7 +237,7 @@ async fn close(
         facts.spent_tokens = facts.spent_tokens.saturating_add(tokens);
         let effects = unknown.get(&lease.lease.key.run_id.as_uuid());
         facts.unknown_effects = effects.is_some();
-        let verdict = decide(&facts, report.report);
+        let verdict = (rules.decide)(&facts, report.report);
         batch.push(&lease, report, tokens, &facts, &verdict);
         if let (Disposition::Review, Some(body), Some(effects)) =
             (verdict.next, batch.event_bodies.last_mut(), effects)

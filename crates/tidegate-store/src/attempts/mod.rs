@@ -15,6 +15,7 @@ mod effects;
 pub mod end_queued;
 mod locked;
 pub mod open;
+mod plain;
 pub mod prune;
 pub mod renew;
 pub mod reopen;
@@ -39,6 +40,14 @@ pub struct LeaseKey {
     pub conversation_id: Option<ConversationId>,
     /// The pool it runs in.
     pub pool: PoolId,
+}
+
+impl LeaseKey {
+    /// By what those who lock several leases order them.
+    pub(crate) fn order(&self) -> (i16, &str, uuid::Uuid) {
+        let bucket = bucket_number(self.bucket);
+        (bucket, self.tenant.as_str(), self.run_id.as_uuid())
+    }
 }
 
 /// A lease that its holder claims to hold: where it stands, and the fence that proves it.

@@ -234,10 +234,10 @@ impl Lanes {
     }
 }
 
-/// The second half of both claims: `heads` are locked queue rows in order, with a slot where they are background. Takes
-/// them from the queue, writes lease, slot and event, and answers what the holder needs.
+/// The second half of both claims: `heads` are locked queue rows in order, `slots` writes those of background runs. Takes
+/// them from the queue, writes lease and event, and answers what the holder needs.
 macro_rules! open_heads {
-    ($heads:tt, $($argument:expr),+ $(,)?) => {
+    ($heads:tt, $slots:tt, $($argument:expr),+ $(,)?) => {
         sqlx::query_as!(
             Row,
             $heads + r#"
@@ -270,10 +270,7 @@ macro_rules! open_heads {
                 fence_number + 1, leases_lost, spent_tokens, spent_ms, next_seq + 1, $2, $3, $4, $6,
                 conversation_id, queued_at, started_at, lease_until, must_end_at, cost, budget_tokens, in_tree
             FROM opened
-        ), slotted AS (
-            INSERT INTO background_slots (scope, tenant, slot, run_id)
-            SELECT scope, tenant, slot, run_id FROM opened WHERE bucket = 1
-        ), told AS (
+        )"# + $slots + r#", told AS (
             INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
             SELECT tenant, run_id, next_seq, started_at, 'run.started', jsonb_build_object(
                 'attempt', attempts + 1, 'fence', fence_generation || '.' || (fence_number + 1), 'pool', $2::text)
@@ -327,7 +324,7 @@ impl Fleet {
                     WHERE r.scope = $1 AND r.bucket = l.bucket AND r.tenant = l.tenant LIMIT l.cap) c)::integer)) END AS free
             FROM locked l
         ), heads AS MATERIALIZED (
-            SELECT r.ord, r.cost, NULL::smallint AS slot, q.* FROM room r CROSS JOIN LATERAL (
+            SELECT r.ord, r.cost, q.* FROM room r CROSS JOIN LATERAL (
                 SELECT q.ctid AS at, q.* FROM run_queue q
                 WHERE q.scope = $1 AND q.bucket = r.bucket AND q.tenant = r.tenant AND q.class = r.class
                   -- Rows that were claimed lately are dead, but still in the index: the scan starts behind them.
@@ -335,6 +332,7 @@ impl Fleet {
                   AND q.expires_at > clock_timestamp()
                 ORDER BY q.rank, q.urgency, q.position LIMIT r.free FOR UPDATE SKIP LOCKED) q
         )"#,
+            "",
             holder.scope,
             holder.pool.as_str(),
             holder.worker,
@@ -436,6 +434,10 @@ impl Fleet {
                         FROM candidates c
                         JOIN room r ON r.tenant = c.tenant AND c.turn <= r.free
                         JOIN slots s ON s.tenant = c.tenant AND s.turn = c.turn
+                    )"#,
+                        r#", slotted AS (
+                        INSERT INTO background_slots (scope, tenant, slot, run_id)
+                        SELECT scope, tenant, slot, run_id FROM opened
                     )"#,
                         holder.scope,
                         holder.pool.as_str(),

@@ -90,7 +90,12 @@ impl Fleet {
         used_tokens: &[i64],
         lease_ms: i64,
     ) -> Result<Vec<Renewed>, Error> {
-        let keys = HeldArrays::of(leases);
+        let mut named: Vec<(&HeldLease, i64)> =
+            leases.iter().zip(used_tokens.iter().copied()).collect();
+        // Leases are locked in the order of their key, by everybody who takes several.
+        named.sort_unstable_by(|(a, _), (b, _)| a.key.order().cmp(&b.key.order()));
+        let keys = HeldArrays::of(named.iter().map(|(lease, _)| *lease));
+        let used_tokens: Vec<i64> = named.into_iter().map(|(_, used)| used).collect();
         sqlx::query!(
             r#"UPDATE run_leases l SET lease_until = clock_timestamp() + $7::bigint * interval '1 millisecond',
                    used_tokens = greatest(l.used_tokens, k.used_tokens),
@@ -111,7 +116,7 @@ impl Fleet {
             &keys.generations,
             &keys.numbers,
             lease_ms,
-            used_tokens,
+            &used_tokens,
         )
         .fetch_all(self.pool())
         .await?

@@ -61,16 +61,18 @@ impl ToSweep {
 }
 
 impl Fleet {
-    /// Which parts of a sweep have anything to do: one statement, where all of them would be seven.
-    pub async fn to_sweep(&self, scope: &str) -> Result<ToSweep, Error> {
+    /// Which parts of a sweep have anything to do: one statement, where all of them would be seven. Runs in the queue that
+    /// are late are looked for only where `in_queue` says so: that reads the whole of it.
+    pub async fn to_sweep(&self, scope: &str, in_queue: bool) -> Result<ToSweep, Error> {
         Ok(sqlx::query_as!(
             ToSweep,
             r#"SELECT EXISTS (SELECT FROM run_leases WHERE scope = $1) AS "leases!",
                       EXISTS (SELECT FROM run_parked WHERE due <= clock_timestamp() AND scope = $1) AS "due!",
-                      EXISTS (SELECT FROM run_queue WHERE expires_at <= clock_timestamp())
+                      ($2 AND EXISTS (SELECT FROM run_queue WHERE expires_at <= clock_timestamp()))
                       OR EXISTS (SELECT FROM run_parked WHERE expires_at <= clock_timestamp()) AS "late!",
                       EXISTS (SELECT FROM run_queue) OR EXISTS (SELECT FROM run_parked) AS "queued!""#,
             scope,
+            in_queue,
         )
         .fetch_one(self.pool())
         .await?)

@@ -60,8 +60,6 @@ pub struct NewRun {
     pub user: Option<String>,
     /// Passed on as it is.
     pub input: Value,
-    /// The greatest age in the queue.
-    pub queue_max_age_ms: i64,
 }
 
 /// A turn of a conversation.
@@ -106,14 +104,17 @@ pub enum Submitted {
 
 impl TenantStore {
     /// Accepts a run, or says why not. A key that another transaction is just using is waited for, so that nobody is told
-    /// of a run that never came to be (O-33).
-    pub async fn submit_run(&self, run: NewRun) -> Result<Submitted, Error> {
+    /// of a run that never came to be (O-33). A run that waits in the queue for longer than `queue_max_age_ms` expires.
+    pub async fn submit_run(&self, run: NewRun, queue_max_age_ms: i64) -> Result<Submitted, Error> {
         if run.turn.is_none() {
             let submission = Submission {
                 tenant: self.tenant().clone(),
                 run,
             };
-            let mut outcomes = self.store().fleet().submit_runs(vec![submission]).await?;
+            let fleet = self.store().fleet();
+            let mut outcomes = fleet
+                .submit_runs(vec![submission], queue_max_age_ms)
+                .await?;
             return outcomes.pop().ok_or(NOT_WRITTEN);
         }
         let tenant = self.key().to_owned();
@@ -122,7 +123,7 @@ impl TenantStore {
                 let (tenant, run) = (tenant.clone(), run.clone());
                 Box::pin(async move {
                     match &run.turn {
-                        Some(turn) => submit_turn(tx, &tenant, &run, turn).await,
+                        Some(turn) => submit_turn(tx, &tenant, &run, turn, queue_max_age_ms).await,
                         None => Err(NOT_WRITTEN),
                     }
                 })
@@ -131,7 +132,7 @@ impl TenantStore {
     }
 }
 
-const NOT_WRITTEN: Error = Error::RowCount {
+pub(super) const NOT_WRITTEN: Error = Error::RowCount {
     statement: "insert run",
     expected: 1,
     changed: 0,
@@ -143,6 +144,7 @@ async fn submit_turn(
     tenant: &str,
     run: &NewRun,
     turn: &Turn,
+    queue_max_age_ms: i64,
 ) -> Result<Submitted, Error> {
     let gate = sqlx::query!(
         r#"SELECT state = 'active' AS "active!", coalesce($2::timestamptz <= clock_timestamp(), false) AS "late!"
@@ -178,7 +180,7 @@ async fn submit_turn(
         };
     };
     fail::fail_point!("submit_before_place", |_| Err(Error::injected()));
-    let place = place(tx, tenant, run, conversation, taken).await?;
+    let place = place(tx, tenant, run, taken, queue_max_age_ms).await?;
     say(tx, tenant, turn, run.run_id).await?;
     fail::fail_point!("submit_before_commit", |_| Err(Error::injected()));
     Ok(Submitted::Accepted { place, created_at })
@@ -305,9 +307,10 @@ async fn place(
     tx: &mut PgConnection,
     tenant: &str,
     run: &NewRun,
-    conversation: Uuid,
     taken: TakenTurn,
+    queue_max_age_ms: i64,
 ) -> Result<Place, Error> {
+    let conversation = run.turn.as_ref().map(|turn| turn.conversation_id.as_uuid());
     let parked = sqlx::query_scalar!(
         r#"WITH given AS (
             SELECT clock.now, $8::timestamptz > clock.now AS early,
@@ -337,7 +340,7 @@ async fn place(
         taken.busy,
         run.run_at,
         run.deadline,
-        run.queue_max_age_ms,
+        queue_max_age_ms,
         conversation,
         taken.number,
         json!({"kind": run.kind, "capability": run.capability}),

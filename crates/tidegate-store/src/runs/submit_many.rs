@@ -7,8 +7,8 @@ use sqlx::PgConnection;
 use tidegate_model::{KeyId, RunId, TenantId};
 use uuid::Uuid;
 
-use super::submit::{NewRun, Place, Submitted};
-use crate::{Error, Fleet, attempts::bucket_number};
+use super::submit::{NOT_WRITTEN, NewRun, Place, Submitted};
+use crate::{Error, Fleet};
 
 /// A run and whose it is.
 #[derive(Debug, Clone)]
@@ -20,7 +20,8 @@ pub struct Submission {
 }
 
 impl Fleet {
-    /// Accepts runs, or says of each why not; the answers are in the order of the submissions.
+    /// Accepts runs, or says of each why not; the answers are in the order of the submissions. A run that waits in the
+    /// queue for longer than `queue_max_age_ms` expires.
     ///
     /// One statement writes all of them with their places and first events, so each is there whole or not at all. A key
     /// that another transaction is just using is waited for, so that nobody is told of a run that never came to be
@@ -28,15 +29,19 @@ impl Fleet {
     pub async fn submit_runs(
         &self,
         submissions: impl Into<Arc<[Submission]>>,
+        queue_max_age_ms: i64,
     ) -> Result<Vec<Submitted>, Error> {
         let submissions = submissions.into();
         if submissions.is_empty() {
             return Ok(Vec::new());
         }
+        let columns = Arc::new(Columns::of(&submissions));
         self.store()
             .statement("submit_runs", move |connection| {
-                let submissions = Arc::clone(&submissions);
-                Box::pin(async move { submit(connection, &submissions).await })
+                let (submissions, columns) = (Arc::clone(&submissions), Arc::clone(&columns));
+                Box::pin(async move {
+                    submit(connection, &submissions, &columns, queue_max_age_ms).await
+                })
             })
             .await
     }
@@ -45,106 +50,76 @@ impl Fleet {
 async fn submit(
     connection: &mut PgConnection,
     submissions: &[Submission],
+    columns: &Columns,
+    queue_max_age_ms: i64,
 ) -> Result<Vec<Submitted>, Error> {
     fail::fail_point!("submit_before_write", |_| Err(Error::injected()));
-    let seen = Columns::of(submissions).write(connection).await?;
+    let written = columns.write(connection, queue_max_age_ms).await?;
     fail::fail_point!("submit_after_write", |_| Err(Error::injected()));
-    let mut by_run: HashMap<Uuid, Seen> = seen.into_iter().map(|row| (row.run_id, row)).collect();
-    let earlier = if by_run.values().any(|row| row.active && !row.written) {
-        earlier_runs(connection, submissions).await?
-    } else {
-        HashMap::new()
-    };
+    let mut outcomes: HashMap<Uuid, Submitted> = written.into_iter().collect();
+    if outcomes.len() < submissions.len() {
+        let refused: Vec<&Submission> = submissions
+            .iter()
+            .filter(|submission| !outcomes.contains_key(&submission.run.run_id.as_uuid()))
+            .collect();
+        outcomes.extend(reasons(connection, &refused).await?);
+    }
     submissions
         .iter()
         .map(|submission| {
-            let id = submission.run.run_id.as_uuid();
-            let row = by_run.remove(&id).ok_or(Error::RowCount {
-                statement: "submit runs",
-                expected: 1,
-                changed: 0,
-            })?;
-            outcome(submission, &row, &earlier)
+            let run = submission.run.run_id.as_uuid();
+            outcomes.remove(&run).ok_or(NOT_WRITTEN)
         })
         .collect()
 }
 
-/// Keys that were used before, with the run (none for another write) and the digest they were used for.
-type Earlier = HashMap<(String, String), (Option<Uuid>, Vec<u8>)>;
-
-fn outcome(submission: &Submission, row: &Seen, earlier: &Earlier) -> Result<Submitted, Error> {
-    if !row.active {
-        return Ok(Submitted::TenantInactive);
-    }
-    if row.written {
-        return Ok(Submitted::Accepted {
-            place: if row.early {
-                Place::Parked
-            } else {
-                Place::Queued
-            },
-            created_at: row.now,
-        });
-    }
-    let key = submission
-        .run
-        .idempotency_key
-        .as_ref()
-        .map(|key| (submission.tenant.as_str().to_owned(), key.clone()));
-    match key.and_then(|key| earlier.get(&key)) {
-        Some((Some(run), digest)) if *digest == submission.run.request_digest => {
-            Ok(Submitted::Repeated(RunId::from_uuid(*run)))
-        }
-        Some(_) => Ok(Submitted::Conflict),
-        None if row.late => Ok(Submitted::DeadlinePassed),
-        None => Err(Error::RowCount {
-            statement: "submit runs",
-            expected: 1,
-            changed: 0,
-        }),
-    }
-}
-
-async fn earlier_runs(
+/// Why submissions were not written: the tenant, the key, the deadline.
+async fn reasons(
     connection: &mut PgConnection,
-    submissions: &[Submission],
-) -> Result<Earlier, Error> {
-    let (tenants, keys): (Vec<String>, Vec<String>) = submissions
+    refused: &[&Submission],
+) -> Result<Vec<(Uuid, Submitted)>, Error> {
+    let tenants: Vec<String> = refused
         .iter()
-        .filter_map(|submission| {
-            let key = submission.run.idempotency_key.clone()?;
-            Some((submission.tenant.as_str().to_owned(), key))
-        })
-        .unzip();
+        .map(|submission| submission.tenant.as_str().to_owned())
+        .collect();
+    let runs = refused.iter().map(|submission| &submission.run);
+    let keys: Vec<Option<String>> = runs
+        .clone()
+        .map(|run| run.idempotency_key.clone())
+        .collect();
+    let deadlines: Vec<Option<DateTime<Utc>>> = runs.map(|run| run.deadline).collect();
     let rows = sqlx::query!(
-        r#"SELECT k.tenant AS "tenant!", k.key AS "key!", a.run_id AS "run_id?",
-                  coalesce(a.request_digest, i.request_digest) AS "request_digest!"
-           FROM unnest($1::text[], $2::text[]) AS k(tenant, key)
+        r#"SELECT k.ord AS "ord!", coalesce(t.state = 'active', false) AS "active!",
+                  coalesce(k.deadline <= clock_timestamp(), false) AS "late!", a.run_id AS "run_id?",
+                  coalesce(a.request_digest, i.request_digest) AS request_digest
+           FROM unnest($1::text[], $2::text[], $3::timestamptz[]) WITH ORDINALITY AS k(tenant, key, deadline, ord)
+           LEFT JOIN tenants t ON t.tenant = k.tenant
            LEFT JOIN agent_runs a ON a.tenant = k.tenant AND a.idempotency_key = k.key
-           LEFT JOIN idempotency_records i ON i.owner = k.tenant AND i.idempotency_key = k.key
-           WHERE a.run_id IS NOT NULL OR i.owner IS NOT NULL"#,
+           LEFT JOIN idempotency_records i ON i.owner = k.tenant AND i.idempotency_key = k.key"#,
         &tenants,
-        &keys,
+        &keys as &[Option<String>],
+        &deadlines as &[Option<DateTime<Utc>>],
     )
     .fetch_all(connection)
     .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| ((row.tenant, row.key), (row.run_id, row.request_digest)))
-        .collect())
-}
-
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "a row as the statement answers it"
-)]
-struct Seen {
-    run_id: Uuid,
-    active: bool,
-    late: bool,
-    early: bool,
-    written: bool,
-    now: DateTime<Utc>,
+    rows.into_iter()
+        .map(|row| {
+            let place = usize::try_from(row.ord - 1).ok();
+            let submission = place.and_then(|at| refused.get(at)).ok_or(NOT_WRITTEN)?;
+            let run = &submission.run;
+            let outcome = match (row.run_id, row.request_digest) {
+                _ if !row.active => Submitted::TenantInactive,
+                (Some(earlier), Some(digest)) if digest == run.request_digest => {
+                    Submitted::Repeated(RunId::from_uuid(earlier))
+                }
+                // Used for another content, or for another write (crate::repeats).
+                (_, Some(_)) => Submitted::Conflict,
+                (_, None) if row.late => Submitted::DeadlinePassed,
+                (_, None) => return Err(NOT_WRITTEN),
+            };
+            Ok((run.run_id.as_uuid(), outcome))
+        })
+        .collect()
 }
 
 #[derive(Default)]
@@ -153,7 +128,6 @@ struct Columns {
     runs: Vec<Uuid>,
     scopes: Vec<String>,
     kinds: Vec<String>,
-    buckets: Vec<i16>,
     capabilities: Vec<String>,
     classes: Vec<i32>,
     service_classes: Vec<String>,
@@ -171,18 +145,22 @@ struct Columns {
     creators: Vec<Option<Uuid>>,
     users: Vec<Option<String>>,
     inputs: Vec<serde_json::Value>,
-    max_ages: Vec<i64>,
 }
 
 impl Columns {
     fn of(submissions: &[Submission]) -> Self {
+        // By their keys: two batches take them in the same order.
+        let mut sorted: Vec<&Submission> = submissions.iter().collect();
+        sorted.sort_by(|a, b| {
+            let by_tenant = a.tenant.cmp(&b.tenant);
+            by_tenant.then_with(|| a.run.idempotency_key.cmp(&b.run.idempotency_key))
+        });
         let mut columns = Self::default();
-        for Submission { tenant, run } in submissions {
+        for Submission { tenant, run } in sorted {
             columns.tenants.push(tenant.as_str().to_owned());
             columns.runs.push(run.run_id.as_uuid());
             columns.scopes.push(run.scope.clone());
             columns.kinds.push(run.kind.as_str().to_owned());
-            columns.buckets.push(bucket_number(run.kind.quota_bucket()));
             columns
                 .capabilities
                 .push(run.capability.as_str().to_owned());
@@ -206,67 +184,62 @@ impl Columns {
             columns.creators.push(run.created_by.map(KeyId::as_uuid));
             columns.users.push(run.user.clone());
             columns.inputs.push(run.input.clone());
-            columns.max_ages.push(run.queue_max_age_ms);
         }
         columns
     }
 
-    async fn write(self, connection: &mut PgConnection) -> Result<Vec<Seen>, Error> {
-        Ok(sqlx::query_as!(
-            Seen,
-            r#"WITH given AS MATERIALIZED (
-                SELECT g.*, t.tenant IS NOT NULL AS active, clock.now,
-                       coalesce(g.run_at > clock.now, false) AS early, coalesce(g.deadline <= clock.now, false) AS late
-                FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::integer[],
-                    $8::text[], $9::smallint[], $10::text[], $11::text[], $12::bytea[], $13::integer[], $14::bigint[],
-                    $15::bigint[], $16::bigint[], $17::bigint[], $18::timestamptz[], $19::timestamptz[], $20::uuid[],
-                    $21::text[], $22::jsonb[], $23::bigint[]) WITH ORDINALITY
-                AS g(tenant, run_id, scope, kind, bucket, capability, class, service_class, priority, priority_source,
-                    key, digest, max_attempts, backoff_base_ms, backoff_max_ms, budget_tokens, budget_ms, run_at,
-                    deadline, created_by, user_name, input, max_age_ms, ord)
-                LEFT JOIN tenants t ON t.tenant = g.tenant AND t.state = 'active'
-                CROSS JOIN (SELECT clock_timestamp() AS now) clock
-            ), written AS (
+    /// Writes those that may be written, and says where they stand.
+    async fn write(
+        &self,
+        connection: &mut PgConnection,
+        queue_max_age_ms: i64,
+    ) -> Result<Vec<(Uuid, Submitted)>, Error> {
+        let rows = sqlx::query!(
+            r#"WITH written AS (
                 INSERT INTO agent_runs (tenant, run_id, scope, kind, capability, class, service_class, priority,
                     priority_source, root_run_id, idempotency_key, request_digest, max_attempts, backoff_base_ms,
                     backoff_max_ms, budget_tokens, budget_ms, run_at, deadline, created_at, created_by, user_name, input)
-                SELECT tenant, run_id, scope, kind, capability, class, service_class, priority, priority_source, run_id,
-                    key, digest, max_attempts, backoff_base_ms, backoff_max_ms, budget_tokens, budget_ms, run_at,
-                    deadline, now, created_by, user_name, input
-                FROM given WHERE active AND NOT late
-                  -- Of another write: a conflict (crate::repeats).
-                  AND (key IS NULL OR NOT EXISTS (SELECT FROM idempotency_records i
-                       WHERE i.owner = given.tenant AND i.idempotency_key = given.key))
-                ORDER BY tenant, key, ord
+                SELECT g.tenant, g.run_id, g.scope, g.kind, g.capability, g.class, g.service_class, g.priority,
+                    g.priority_source, g.run_id, g.key, g.digest, g.max_attempts, g.backoff_base_ms, g.backoff_max_ms,
+                    g.budget_tokens, g.budget_ms, g.run_at, g.deadline, clock.now, g.created_by, g.user_name, g.input
+                FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::text[],
+                    $8::smallint[], $9::text[], $10::text[], $11::bytea[], $12::integer[], $13::bigint[], $14::bigint[],
+                    $15::bigint[], $16::bigint[], $17::timestamptz[], $18::timestamptz[], $19::uuid[], $20::text[],
+                    $21::jsonb[])
+                AS g(tenant, run_id, scope, kind, capability, class, service_class, priority, priority_source, key,
+                    digest, max_attempts, backoff_base_ms, backoff_max_ms, budget_tokens, budget_ms, run_at, deadline,
+                    created_by, user_name, input)
+                CROSS JOIN (SELECT clock_timestamp() AS now) clock
+                WHERE (SELECT t.state = 'active' FROM tenants t WHERE t.tenant = g.tenant)
+                  AND (g.deadline IS NULL OR g.deadline > clock.now)
+                  -- Of another write: a conflict (crate::repeats). A scalar query is always a look-up by key.
+                  AND (SELECT i.owner FROM idempotency_records i
+                       WHERE i.owner = g.tenant AND i.idempotency_key = g.key) IS NULL
                 ON CONFLICT (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-                RETURNING run_id
-            ), placed AS MATERIALIZED (
-                SELECT g.tenant, g.run_id, g.scope, g.bucket, g.class, g.priority, g.kind, g.capability, g.run_at, g.now,
-                       g.early, g.ord,
-                       least(g.deadline, greatest(g.now, g.run_at) + g.max_age_ms * interval '1 millisecond') AS expires_at
-                FROM given g JOIN written w ON w.run_id = g.run_id
+                RETURNING scope, CASE quota_bucket WHEN 'foreground' THEN 0 WHEN 'background' THEN 1 ELSE 2 END AS bucket,
+                    tenant, class, -priority AS urgency, run_id, kind, capability, created_at, run_at,
+                    coalesce(run_at > created_at, false) AS early,
+                    least(deadline, greatest(created_at, run_at) + $22::bigint * interval '1 millisecond') AS expires_at
             ), queued AS (
                 INSERT INTO run_queue (scope, bucket, tenant, class, rank, urgency, run_id, next_seq, queued_at, expires_at)
-                SELECT scope, bucket, tenant, class, 1, -priority, run_id, 2, now, expires_at
-                FROM placed WHERE NOT early ORDER BY ord
+                SELECT scope, bucket, tenant, class, 1, urgency, run_id, 2, created_at, expires_at
+                FROM written WHERE NOT early
             ), parked AS (
                 INSERT INTO run_parked (tenant, run_id, why, due, scope, bucket, class, urgency, next_seq, parked_at,
                     expires_at)
-                SELECT tenant, run_id, 'scheduled', run_at, scope, bucket, class, -priority, 2, now, expires_at
-                FROM placed WHERE early
+                SELECT tenant, run_id, 'scheduled', run_at, scope, bucket, class, urgency, 2, created_at, expires_at
+                FROM written WHERE early
             ), told AS (
                 INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
-                SELECT tenant, run_id, 1, now, 'run.queued', jsonb_build_object('kind', kind, 'capability', capability)
-                FROM placed
+                SELECT tenant, run_id, 1, created_at, 'run.queued',
+                    jsonb_build_object('kind', kind, 'capability', capability)
+                FROM written
             )
-            SELECT g.run_id AS "run_id!", g.active AS "active!", g.late AS "late!", g.early AS "early!", g.now AS "now!",
-                   p.run_id IS NOT NULL AS "written!"
-            FROM given g LEFT JOIN placed p ON p.run_id = g.run_id"#,
+            SELECT run_id, created_at, early AS "early!" FROM written"#,
             &self.tenants,
             &self.runs,
             &self.scopes,
             &self.kinds,
-            &self.buckets,
             &self.capabilities,
             &self.classes,
             &self.service_classes,
@@ -284,9 +257,21 @@ impl Columns {
             &self.creators as &[Option<Uuid>],
             &self.users as &[Option<String>],
             &self.inputs,
-            &self.max_ages,
+            queue_max_age_ms,
         )
         .fetch_all(connection)
-        .await?)
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| {
+                let place = if row.early {
+                    Place::Parked
+                } else {
+                    Place::Queued
+                };
+                let created_at = row.created_at;
+                (row.run_id, Submitted::Accepted { place, created_at })
+            })
+            .collect())
     }
 }

@@ -18,7 +18,7 @@ use tidegate_store::{
     runs::{NewChild, SubmittedChild},
 };
 
-use super::{DAY_MS, World, decide, held, report_of};
+use super::{DAY_MS, World, held, report_of, rules};
 
 /// A failure that no attempt can cure.
 pub const FAILED: Report = Report::Failed {
@@ -107,7 +107,7 @@ impl World {
         };
         self.store
             .fleet()
-            .close_attempts(vec![report], Closer::Holder, decide(), DAY_MS)
+            .close_attempts(vec![report], Closer::Holder, &rules())
             .await
             .expect("wait")
             .pop()

@@ -19,7 +19,7 @@ use tidegate_store::{
     Store,
     attempts::{
         HeldLease, LeaseKey,
-        close::{CloseReport, Closed, Closer, Decide},
+        close::{CloseReport, Closed, Closer, Rules},
         open::{Holder, LaneAsk, OpenedLease, Place},
     },
     runs::{NewRun, Submitted, Turn},
@@ -100,7 +100,6 @@ impl World {
             created_by: None,
             user: None,
             input: json!({"n": 1}),
-            queue_max_age_ms: DAY_MS,
         }
     }
 
@@ -111,7 +110,7 @@ impl World {
         let submitted = self
             .store
             .tenant(tenant)
-            .submit_run(run)
+            .submit_run(run, DAY_MS)
             .await
             .expect("submit");
         assert!(
@@ -142,7 +141,7 @@ impl World {
         let submitted = self
             .store
             .tenant(tenant)
-            .submit_run(run)
+            .submit_run(run, DAY_MS)
             .await
             .expect("submit");
         assert!(
@@ -193,7 +192,7 @@ impl World {
     pub async fn close(&self, lease: &OpenedLease, report: Report, closer: Closer) -> Vec<Closed> {
         self.store
             .fleet()
-            .close_attempts(vec![report_of(lease, report)], closer, decide(), DAY_MS)
+            .close_attempts(vec![report_of(lease, report)], closer, &rules())
             .await
             .expect("close")
     }
@@ -219,8 +218,12 @@ impl World {
     }
 }
 
-pub fn decide() -> Decide {
-    Arc::new(|facts, report| after_attempt(facts, report, 0.5))
+pub fn rules() -> Rules {
+    Rules {
+        scope: "main".to_owned(),
+        decide: Arc::new(|facts, report| after_attempt(facts, report, 0.5)),
+        queue_max_age_ms: DAY_MS,
+    }
 }
 
 pub fn held(lease: &OpenedLease) -> HeldLease {
