@@ -39,7 +39,7 @@ pub fn tool_server(env: &[(&str, &str)]) -> PutToolServer {
         }),
         mount: ToolMount::default(),
         tools: BTreeMap::from([("git_log".to_owned(), SideEffectLevel::Read)]),
-        tenants: Some(vec![id("acme")]),
+        tenants: None,
         call_timeout_ms: None,
         idle_timeout_ms: None,
     }
