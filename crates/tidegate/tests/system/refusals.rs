@@ -274,6 +274,9 @@ fn refused(ended: &Ended) -> Value {
     error
 }
 
+/// Arguments, variables, and what the refusal says.
+type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+
 /// Bad input: what gave an address or a key is named, nothing is sent, and a key is not shown.
 #[tokio::test]
 async fn a_wrong_key_or_address_is_refused_at_once_with_its_source() {
@@ -286,7 +289,7 @@ async fn a_wrong_key_or_address_is_refused_at_once_with_its_source() {
     .expect("a profile");
     let profile = profile.display().to_string();
     let flag: &[&str] = &["--json", "me", "--url", "foo"];
-    let cases: [(&[&str], &[(&str, &str)], &str); 4] = [
+    let cases: [Case; 4] = [
         (flag, &[("TIDEGATE_KEY", "tg_nobody")], "--url: not a URL"),
         (
             &["--json", "me"],

@@ -82,3 +82,31 @@ fn failed(error: tidegate_client::Error, run_id: RunId) -> Failure {
     }
     failure
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_model::api::Problem;
+
+    use super::*;
+
+    /// R4.6: what to do about pruned events is said as a flag; what to do about others is left as it is.
+    #[test]
+    fn pruned_events_are_answered_with_the_flag() {
+        let run_id = RunId::new();
+        let told = |code| {
+            failed(
+                Problem::new(code, "events before 41 are gone").into(),
+                run_id,
+            )
+        };
+        let pruned = told(Code::EventsPruned).remedy.expect("a remedy");
+        assert!(
+            pruned.contains(&format!("run watch {run_id} --after")),
+            "{pruned}"
+        );
+        let forbidden = told(Code::Forbidden).remedy.expect("a remedy");
+        assert!(!forbidden.contains("--after"), "{forbidden}");
+        // It may be that very key that was refused.
+        assert!(!forbidden.contains("`--as admin`"), "{forbidden}");
+    }
+}
