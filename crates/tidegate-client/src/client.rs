@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use reqwest::{Url, redirect};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::{Error, Result, RetryPolicy, ambient::Dice, limits};
 
@@ -134,6 +134,17 @@ impl ClientBuilder {
     /// Makes the client; nothing is sent yet.
     pub fn build(self) -> Result<Client> {
         let base = parse_base(&self.base_url)?;
+        let graphic =
+            |key: &SecretString| key.expose_secret().bytes().all(|b| b.is_ascii_graphic());
+        if !self.key.as_ref().is_none_or(graphic) {
+            // No header could carry it, and every call would look like a server that cannot be reached.
+            return Err(Error::Configuration {
+                field: "TIDEGATE_KEY",
+                detail:
+                    "the API key holds a space, a line break or another character that no key has"
+                        .to_owned(),
+            });
+        }
         install_crypto();
         let mut http = reqwest::Client::builder()
             .connect_timeout(limits::CONNECT_TIMEOUT)
@@ -238,6 +249,12 @@ mod tests {
                 "{error}"
             );
             assert!(!error.contains("secret"), "{error}");
+        }
+        for bad in ["tg_x\r", "tg_x\n", "tg x", "tg_é"] {
+            let error = Client::new("http://localhost:8480", bad).unwrap_err();
+            let error = error.to_string();
+            assert!(error.starts_with("TIDEGATE_KEY: "), "{error}");
+            assert!(!error.contains(bad), "{error}");
         }
         let client = Client::new("http://localhost:8480/", "tg_x").unwrap();
         assert_eq!(client.base_url(), "http://localhost:8480");

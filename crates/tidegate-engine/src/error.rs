@@ -119,8 +119,7 @@ impl Error {
             }
             Self::Store(error) if error.is_unavailable() => Problem::new(
                 Code::DatabaseUnavailable,
-                "the database cannot be reached or does not accept writes; send the request again with the same \
-                 Idempotency-Key, which does nothing twice",
+                "the database cannot be reached or does not accept writes; send the request again",
             )
             .with_retry_after_ms(1_000),
             Self::Store(store::Error::IdempotencyConflict) => Problem::new(

@@ -35,6 +35,8 @@ text_enum! {
         TenantSuspended = "TENANT_SUSPENDED",
         /// Events before a position are gone.
         EventsPruned = "EVENTS_PRUNED",
+        /// The body did not arrive in time.
+        RequestTimeout = "REQUEST_TIMEOUT",
         /// The body is larger than the limit.
         PayloadTooLarge = "PAYLOAD_TOO_LARGE",
         /// The content type is not JSON.
@@ -96,6 +98,7 @@ impl Code {
             Self::Forbidden | Self::TenantSuspended => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
+            Self::RequestTimeout => 408,
             Self::IdempotencyConflict
             | Self::LeaseLost
             | Self::StateConflict
@@ -129,7 +132,8 @@ impl Code {
     pub const fn retryable(self) -> bool {
         matches!(
             self,
-            Self::QueueFull
+            Self::RequestTimeout
+                | Self::QueueFull
                 | Self::LlmBusy
                 | Self::ShuttingDown
                 | Self::DatabaseUnavailable
@@ -157,6 +161,7 @@ impl Code {
             Self::DelegationExceedsParent => "the child asks for more than its parent has",
             Self::TenantSuspended => "the tenant may not start anything new",
             Self::EventsPruned => "events before this position are gone",
+            Self::RequestTimeout => "the body did not arrive in time",
             Self::PayloadTooLarge => "the body is too large",
             Self::UnsupportedMediaType => "the body must be application/json",
             Self::Unsatisfiable => "no pool could ever serve this",

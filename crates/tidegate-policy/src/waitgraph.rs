@@ -284,6 +284,10 @@ pub fn check_answer(ask: &Ask, answer: &AnswerInput) -> Result<(), (&'static str
             if file.uri.is_empty() || file.uri.len() > 4_000 {
                 return Err(("file.uri", "1 to 4000 bytes".to_owned()));
             }
+            if !is_reference(&file.uri) {
+                let detail = "an https or http address, or the id of a file at a store that the worker knows";
+                return Err(("file.uri", detail.to_owned()));
+            }
             let long = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > 400);
             if long(&file.name) || long(&file.media_type) {
                 return Err((
@@ -294,6 +298,23 @@ pub fn check_answer(ask: &Ask, answer: &AnswerInput) -> Result<(), (&'static str
             Ok(())
         }
         (AskKind::File, _) => wanted("file", "a file; send file and nothing else"),
+    }
+}
+
+/// Schemes that say where a file lies. Others may be run by whoever opens the answer (`javascript:`), carry the file
+/// itself (`data:`) or mean a place on the reader's own machine (`file:`).
+const FILE_SCHEMES: [&str; 4] = ["https", "http", "s3", "gs"];
+
+/// Whether a text is an address with one of the schemes, or an id, which has none.
+fn is_reference(uri: &str) -> bool {
+    let plain = uri.bytes().all(|byte| byte.is_ascii_graphic());
+    match uri.split_once(':') {
+        None => plain,
+        Some((scheme, rest)) => {
+            let known = FILE_SCHEMES.iter().any(|k| scheme.eq_ignore_ascii_case(k));
+            let place = rest.strip_prefix("//").unwrap_or_default();
+            plain && known && !place.starts_with('/') && !place.is_empty()
+        }
     }
 }
 

@@ -69,7 +69,8 @@ impl From<tidegate_engine::Error> for Failure {
         let problem = error.problem();
         // The public text says nothing of the inside; the log has the chain of causes. Of a database that cannot be used
         // the heartbeat speaks, once for all requests.
-        if is_database_away(&error) {
+        // That it drains was said when it began.
+        if is_database_away(&error) || problem.code == Code::ShuttingDown {
             tracing::debug!(code = %problem.code, error = chain(&error), "request failed");
         } else if problem.status >= 500 {
             tracing::error!(code = %problem.code, error = chain(&error), "request failed");

@@ -149,6 +149,27 @@ impl Route {
     }
 }
 
+impl Route {
+    /// Whether it has parameters in the query: the lists have, and take no others.
+    pub fn takes_query(&self) -> bool {
+        let list = [
+            "/messages",
+            "/runs",
+            "/schedules",
+            "/pools",
+            "/tenants",
+            "/keys",
+            "/providers",
+            "/models",
+            "/tool-servers",
+            "/audit",
+            "/revisions",
+            "/instances",
+        ];
+        self.verb == Verb::Get && list.iter().any(|end| self.path.ends_with(end))
+    }
+}
+
 const fn route(verb: Verb, path: &'static str, mount: Mount, access: Access) -> Route {
     Route {
         verb,

@@ -1,10 +1,13 @@
 //! Which server a command speaks to, and with which key: flags, then `TIDEGATE_URL` and `TIDEGATE_KEY`, then the profile.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::Args;
 use secrecy::SecretString;
-use tidegate_client::Client;
+use tidegate_client::{Client, Error};
 
 use crate::{
     exit::Exit,
@@ -56,23 +59,50 @@ pub enum Who {
     Anyone,
 }
 
+/// A value and what gave it, for a refusal to name.
+struct Sourced {
+    value: String,
+    source: String,
+}
+
+impl Sourced {
+    fn new(value: impl Into<String>, source: impl Into<String>) -> Self {
+        Self {
+            value: value.into(),
+            source: source.into(),
+        }
+    }
+
+    fn of_variable(name: &str) -> Option<Self> {
+        variable(name).map(|value| Self::new(value, name))
+    }
+
+    /// As a key. One that no header can carry would be taken for a server that cannot be reached; the key is not shown.
+    fn into_key(self) -> Outcome<SecretString> {
+        if self.value.bytes().all(|byte| byte.is_ascii_graphic()) && !self.value.is_empty() {
+            return Ok(self.value.into());
+        }
+        let at_the_end = self.value.trim_end().bytes().all(|b| b.is_ascii_graphic());
+        let what = if at_the_end && !self.value.trim_end().is_empty() {
+            "ends in a line break or a space"
+        } else {
+            "holds a space, a line break or another character that no key has"
+        };
+        Err(
+            Failure::usage(format!("{}: the API key {what}", self.source))
+                .remedy("give the key alone, tg_…, as it was shown when it was made"),
+        )
+    }
+}
+
 impl Connection {
     /// A client for this command.
     pub fn client(&self, who: Who) -> Outcome<Client> {
         let profile = self.read_profile()?;
-        let url = self
-            .url
-            .clone()
-            .or_else(|| variable("TIDEGATE_URL"))
-            .or_else(|| profile.as_ref().map(|profile| profile.url.clone()))
-            .ok_or_else(|| {
-                Failure::usage("no server is named and no `tidegate dev` has left a profile").remedy(
-                    "start one with `tidegate dev`, or give --url and --key (TIDEGATE_URL, TIDEGATE_KEY)",
-                )
-            })?;
-        let mut builder = Client::builder(&url).deadline(PATIENCE);
+        let url = self.choose_url(profile.as_ref())?;
+        let mut builder = Client::builder(&url.value).deadline(PATIENCE);
         if let Some(key) = self.choose_key(profile.as_ref(), who)? {
-            builder = builder.key(key);
+            builder = builder.key(key.into_key()?);
         }
         let named = self.ca.clone().map(|path| ("--ca", path));
         let ca = named.or_else(|| Some(("TIDEGATE_CA", variable("TIDEGATE_CA")?.into())));
@@ -83,58 +113,63 @@ impl Connection {
             })?;
             builder = builder.ca_pem(pem);
         }
-        Ok(builder.build()?)
+        builder.build().map_err(|error| match error {
+            // The client knows the address by its variable only.
+            Error::Configuration {
+                field: "TIDEGATE_URL",
+                detail,
+            } => Failure::usage(format!("{}: {detail}", url.source)),
+            other => other.into(),
+        })
     }
 
-    fn read_profile(&self) -> Outcome<Option<Profile>> {
+    fn choose_url(&self, profile: Option<&Named>) -> Outcome<Sourced> {
+        self.url
+            .as_ref()
+            .map(|url| Sourced::new(url, "--url"))
+            .or_else(|| Sourced::of_variable("TIDEGATE_URL"))
+            .or_else(|| profile.map(|named| Sourced::new(&named.profile.url, &named.place)))
+            .ok_or_else(|| {
+                Failure::usage("no server is named and no `tidegate dev` has left a profile").remedy(
+                    "start one with `tidegate dev`, or give --url and --key (TIDEGATE_URL, TIDEGATE_KEY)",
+                )
+            })
+    }
+
+    fn read_profile(&self) -> Outcome<Option<Named>> {
         let named = self
             .profile
             .clone()
             .or_else(|| variable("TIDEGATE_PROFILE").map(PathBuf::from));
         if let Some(path) = named {
-            let profile = Profile::read(&path)?;
+            let profile = Named::read(&path)?;
             return profile.map(Some).ok_or_else(|| {
                 Failure::usage(format!("there is no profile {}", path.display()))
                     .remedy("`tidegate dev` writes one into its data directory")
             });
         }
-        profile::default_path().map_or(Ok(None), |path| Profile::read(&path))
+        profile::default_path().map_or(Ok(None), |path| Named::read(&path))
     }
 
-    fn choose_key(&self, profile: Option<&Profile>, who: Who) -> Outcome<Option<SecretString>> {
-        let given = self.key.clone().or_else(|| {
-            // A named key of the profile is more specific than the environment.
-            self.name
-                .is_none()
-                .then(|| variable("TIDEGATE_KEY"))
-                .flatten()
-        });
-        if let Some(key) = given {
-            return Ok(Some(key.into()));
+    fn choose_key(&self, profile: Option<&Named>, who: Who) -> Outcome<Option<Sourced>> {
+        if let Some(key) = &self.key {
+            return Ok(Some(Sourced::new(key, "--key")));
         }
-        let keys = profile.map(|profile| &profile.keys);
         if let Some(name) = &self.name {
-            let known: Vec<&str> = keys
-                .into_iter()
-                .flat_map(|keys| keys.keys().map(String::as_str))
-                .collect();
-            return keys
-                .and_then(|keys| keys.get(name))
-                .map(|key| Some(key.clone().into()))
-                .ok_or_else(|| {
-                    Failure::usage(format!("the profile has no key named `{name}`"))
-                        .remedy(format!("one of: {}", known.join(", ")))
-                });
+            // A named key of the profile is more specific than the environment.
+            return named_key(profile, name).map(Some);
+        }
+        if let Some(key) = Sourced::of_variable("TIDEGATE_KEY") {
+            return Ok(Some(key));
         }
         let wanted = match who {
             Who::Admin => Some("admin"),
             Who::Controller => Some("controller"),
-            Who::Tenant => profile.and_then(|profile| profile.default.as_deref()),
+            Who::Tenant => profile.and_then(|named| named.profile.default.as_deref()),
             Who::Anyone => None,
         };
-        let key = wanted.and_then(|name| keys?.get(name));
-        match key {
-            Some(key) => Ok(Some(key.clone().into())),
+        match wanted.and_then(|name| profile?.key(name)) {
+            Some(key) => Ok(Some(key)),
             None if who == Who::Anyone => Ok(None),
             None => Err(Failure::usage("no API key is given and the profile has none that fits")
                 .remedy(
@@ -144,6 +179,72 @@ impl Connection {
     }
 }
 
+/// A profile and where it was read.
+struct Named {
+    profile: Profile,
+    place: String,
+}
+
+impl Named {
+    fn read(path: &Path) -> Outcome<Option<Self>> {
+        let profile = Profile::read(path)?;
+        Ok(profile.map(|profile| Self {
+            profile,
+            place: format!("the profile {}", path.display()),
+        }))
+    }
+
+    fn key(&self, name: &str) -> Option<Sourced> {
+        let key = self.profile.keys.get(name)?;
+        Some(Sourced::new(key, format!("`{name}` in {}", self.place)))
+    }
+}
+
+fn named_key(profile: Option<&Named>, name: &str) -> Outcome<Sourced> {
+    let Some(named) = profile else {
+        return Err(
+            Failure::usage(format!("--as {name}: there is no profile to take a key from")).remedy(
+                "`tidegate dev` writes one; --profile FILE names another, TIDEGATE_KEY gives a key without any",
+            ),
+        );
+    };
+    named.key(name).ok_or_else(|| {
+        let known: Vec<&str> = named.profile.keys.keys().map(String::as_str).collect();
+        let place = &named.place;
+        let failure = Failure::usage(format!("--as {name}: {place} has no key of this name"));
+        if known.is_empty() {
+            failure.remedy("it has no keys at all; give one in TIDEGATE_KEY")
+        } else {
+            failure.remedy(format!("one of: {}", known.join(", ")))
+        }
+    })
+}
+
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bad input: a name that no profile has is answered with the names that there are, or with where keys come from.
+    #[test]
+    fn a_key_that_no_profile_has_is_refused_with_what_there_is() {
+        let refused = |profile: Option<&Named>| {
+            let failure = named_key(profile, "admin").err().expect("refused");
+            assert_eq!(failure.exit, Exit::Usage);
+            failure.remedy.expect("a remedy")
+        };
+        let mut named = Named {
+            profile: Profile::default(),
+            place: "the profile p".to_owned(),
+        };
+        assert!(refused(None).contains("tidegate dev"));
+        assert!(refused(Some(&named)).contains("no keys at all"));
+        let keys = &mut named.profile.keys;
+        keys.insert("acme".to_owned(), "tg_x".to_owned());
+        assert_eq!(refused(Some(&named)), "one of: acme");
+        assert!(named_key(Some(&named), "acme").is_ok());
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use serde::Serialize;
 use tidegate_engine::settings::SettingsError;
 pub use tidegate_engine::trouble::chain;
 
@@ -12,22 +11,17 @@ use crate::exit::Exit;
 pub type Outcome<T = Exit> = Result<T, Failure>;
 
 /// A failed command.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug)]
 pub struct Failure {
     /// How the program ends.
-    #[serde(skip)]
     pub exit: Exit,
     /// What was wrong; one line per problem.
     pub messages: Vec<String>,
     /// The stable code, where there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// What to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// Finds the request in the server's log.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
 
@@ -61,6 +55,31 @@ impl Failure {
     /// An error with everything that caused it.
     pub fn caused(exit: Exit, what: impl fmt::Display, error: &dyn std::error::Error) -> Self {
         Self::new(exit, format!("{what}: {}", chain(error)))
+    }
+
+    /// The document of a failure: with a code and a remedy in every case, of the kind of failure where nothing more is
+    /// known, so that a program need not read texts.
+    pub fn document(&self) -> serde_json::Value {
+        let (code, remedy) = match self.exit {
+            Exit::Usage => (
+                "USAGE",
+                "correct what the messages name; `tidegate config` shows every setting with its source, `--help` every flag",
+            ),
+            Exit::Unreachable => (
+                "UNREACHABLE",
+                "try again when it can be reached; `tidegate doctor` says what stands in between",
+            ),
+            _ => (
+                "FAILED",
+                "do what the messages say; docs/codes/ has a page for each code of a server",
+            ),
+        };
+        serde_json::json!({ "error": {
+            "messages": self.messages,
+            "code": self.code.as_deref().unwrap_or(code),
+            "remedy": self.remedy.as_deref().filter(|text| !text.is_empty()).unwrap_or(remedy),
+            "requestId": self.request_id,
+        }})
     }
 
     /// Says what to do.
@@ -117,10 +136,7 @@ impl From<tidegate_client::Error> for Failure {
         }
         match &error {
             E::Transport { base_url, reason } => {
-                Self::unreachable(format!("cannot reach {base_url}: {reason}")).remedy(
-                    "check that the server runs (`tidegate dev` starts one) and that --url, TIDEGATE_URL or the \
-                     profile names it",
-                )
+                Self::unreachable(format!("cannot reach {base_url}: {reason}")).remedy(NO_SERVER)
             }
             E::Setup {
                 base_url,
@@ -128,14 +144,18 @@ impl From<tidegate_client::Error> for Failure {
                 reason,
             } => Self::unreachable(format!("cannot connect to {base_url}: {cause} ({reason})"))
                 .remedy(setup_remedy(*cause)),
-            E::DeadlineExceeded { .. } | E::RetryAfterDeadline { .. } => {
-                Self::unreachable(error.to_string())
-            }
+            E::DeadlineExceeded { .. } => Self::unreachable(error.to_string()).remedy(NO_SERVER),
+            E::RetryAfterDeadline { retry_after, .. } => Self::unreachable(error.to_string())
+                .remedy(format!("try again in {} s", retry_after.as_secs() + 1)),
             E::Configuration { .. } => Self::usage(error.to_string()),
             _ => Self::failed(error.to_string()),
         }
     }
 }
+
+/// What to do where no server answers.
+const NO_SERVER: &str = "check that the server runs (`tidegate dev` starts one) and that --url, TIDEGATE_URL or the \
+                         profile names it";
 
 /// What to do at a command line about what trying again does not cure.
 fn setup_remedy(cause: tidegate_client::SetupCause) -> String {
@@ -153,14 +173,16 @@ fn setup_remedy(cause: tidegate_client::SetupCause) -> String {
     }
 }
 
-fn remedy_for(code: tidegate_model::Code) -> Option<String> {
+/// What to do at a command line about a problem, or about the end of a run.
+pub fn remedy_for(code: tidegate_model::Code) -> Option<String> {
     use tidegate_model::Code;
     let text = match code {
         Code::Unauthenticated => {
             "give a key with --key or TIDEGATE_KEY, or choose one of the profile with --as NAME"
         }
         Code::Forbidden => {
-            "use a key with another role: `--as admin` takes the administrator's from the profile"
+            "use a key that may: `tidegate me` says what this one is, and --as NAME takes another of the profile (admin is \
+             the operator's, the others belong to tenants)"
         }
         Code::DatabaseUnavailable => {
             "try again shortly; `tidegate doctor` checks the server's database"

@@ -19,6 +19,7 @@ mod flags;
 mod output;
 mod profile;
 mod signals;
+mod time;
 
 use std::process::ExitCode;
 

@@ -78,8 +78,7 @@ impl Output {
     pub fn failure(self, failure: &Failure) -> Exit {
         let mut stderr = std::io::stderr().lock();
         if self.json {
-            let text = serde_json::json!({ "error": failure });
-            write(&mut stderr, format_args!("{text}\n"));
+            write(&mut stderr, format_args!("{}\n", failure.document()));
             return failure.exit;
         }
         for message in &failure.messages {

@@ -50,6 +50,17 @@ pub async fn put_tool_server(
         idle_timeout_ms: i64::try_from(idle_timeout).unwrap_or(i64::MAX),
     };
     let store = engine.store();
+    // A name that is misspelt would offer the tools to nobody, and say nothing.
+    for (index, tenant) in server.tenants.iter().flatten().enumerate() {
+        if store.get_tenant(tenant).await?.is_none() {
+            return Err(Error::invalid(
+                format!("tenants[{index}]"),
+                format!(
+                    "there is no tenant {tenant}; make it first (`tidegate tenant create {tenant}`) or leave it out"
+                ),
+            ));
+        }
+    }
     tool_checks::check_names(&server, store.list_tool_servers().await?)?;
     let written = store.put_tool_server(server, &principal.author()).await?;
     let server = engine.written(ConfigKind::ToolServer, written).await;

@@ -27,12 +27,17 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
             () = stop.cancelled() => return,
             ended = session(&engine, &mut told) => ended,
         };
-        if engine.platform().bus.set_listening(false) {
+        let lost = engine.platform().bus.set_listening(false);
+        if lost {
             metrics::counter!("tidegate_config_listener_losses_total").increment(1);
         }
         if !told && !ended.with_the_database(&engine).await {
             told = true;
-            warn(&engine, &ended);
+            match &ended {
+                // It did hear, so nothing is wrong with how the database is reached; a restart ends every connection.
+                Ended::Broken(error) if lost => lost_connection(&engine, error),
+                _ => warn(&engine, &ended),
+            }
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -55,6 +60,15 @@ impl Ended {
         let away = matches!(self, Self::Broken(error) if is_database_away(error));
         away && engine.store().reach().await.is_err()
     }
+}
+
+fn lost_connection(engine: &Engine, error: &Error) {
+    tracing::warn!(
+        cause = chain(error),
+        poll_ms = engine.settings().config_poll_ms,
+        "the connection for notifications of the database was lost and is made anew; until then config changes and \
+         queued runs are found by polling"
+    );
 }
 
 fn warn(engine: &Engine, ended: &Ended) {

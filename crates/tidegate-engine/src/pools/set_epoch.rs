@@ -19,6 +19,9 @@ pub async fn set_epoch(
 ) -> Result<PoolView, Error> {
     principal.require_role(&[Role::PoolController])?;
     refuse_builtin(pool)?;
+    if request.active < 1 {
+        return Err(Error::invalid("active", "active must be at least 1"));
+    }
     let written = engine
         .store()
         .move_epoch(pool, request, &principal.author())
@@ -37,11 +40,16 @@ pub async fn set_epoch(
         }
         MoveEpoch::Other(active) => {
             let active = active.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
+            let said = match request.expected {
+                None => format!(
+                    "without expected only a pool that has none in force is changed; send \"expected\": {active} to \
+                     go on from it"
+                ),
+                Some(expected) => format!("not {expected} as expected says; look and try again"),
+            };
             return Err(Error::refused(
                 Code::VersionConflict,
-                format!(
-                    "the epoch in force of pool {pool} is {active}, not what expected says; look and try again"
-                ),
+                format!("the epoch in force of pool {pool} is {active}; {said}"),
             ));
         }
         MoveEpoch::Lower(active) => {

@@ -74,6 +74,8 @@ struct Pages<'a> {
     principal: &'a Principal,
     tenant: TenantStore,
     filter: RunFilter,
+    /// Whether the caller bounded the call to the runs that one page of the list would show.
+    one_page: bool,
     progress: Progress,
 }
 
@@ -83,13 +85,19 @@ impl<'a> Pages<'a> {
         principal: &'a Principal,
         mut filter: RunFilter,
     ) -> Result<Self, Error> {
-        filter.limit = Some(limits::PAGE_MAX);
+        // Judged before anything is changed; the call has as many pages as there are where no bound is given.
+        let one_page = filter.limit.is_some();
+        filter.limit = Some(match filter.limit {
+            None => limits::PAGE_MAX,
+            bounded => super::list::page_size(bounded)?,
+        });
         let tenant = engine.store().tenant(principal.require_tenant()?);
         let progress = tenant.progress(principal.intent.as_ref()).await?;
         Ok(Self {
             principal,
             tenant,
             filter,
+            one_page,
             progress,
         })
     }
@@ -107,7 +115,7 @@ impl<'a> Pages<'a> {
         let step = Step {
             intent: self.principal.intent.clone(),
             before: self.progress.clone(),
-            next,
+            next: next.filter(|_| !self.one_page),
         };
         Ok(Some((runs, step)))
     }

@@ -66,7 +66,7 @@ pub(super) async fn ids(
     Ok((ids, next_cursor))
 }
 
-fn page_size(limit: Option<u32>) -> Result<u32, Error> {
+pub(super) fn page_size(limit: Option<u32>) -> Result<u32, Error> {
     let limit = limit.unwrap_or(limits::PAGE_DEFAULT);
     if (1..=limits::PAGE_MAX).contains(&limit) {
         Ok(limit)

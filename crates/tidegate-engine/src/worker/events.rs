@@ -62,7 +62,11 @@ fn checked(given: Vec<NewEvent>, first: i64) -> Result<Vec<(EventKind, Value)>, 
             format!("at most {} at once", limits::EVENTS_PER_APPEND_MAX),
         ));
     }
-    if first < 1 {
+    // With room for all of them: the numbers are counted on in SQL, where running over is an error of the statement.
+    let last = i64::try_from(given.len())
+        .ok()
+        .and_then(|count| first.checked_add(count));
+    if first < 1 || last.is_none() {
         return Err(Error::invalid(
             "events[0].seq",
             "start with nextSeq of the lease",

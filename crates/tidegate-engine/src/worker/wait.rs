@@ -12,7 +12,7 @@ use tidegate_policy::{retry::Report, waitgraph::check_ask};
 use tidegate_store::attempts::{HeldLease, waits::Wait};
 
 use super::close::{Ending, attempt_messages};
-use crate::{Engine, Error, Principal, runs::accept::refuse_nul};
+use crate::{Engine, Error, Principal, checks, runs::accept::refuse_nul};
 
 /// Closes the attempt as waiting; a run whose wait is over already is queued at once.
 pub async fn wait(
@@ -85,14 +85,7 @@ fn check(request: &WaitRun) -> Result<(), Error> {
             "say what to wait for: children, input or until",
         ));
     }
-    let horizon = crate::clock::now() + chrono::Duration::milliseconds(limits::HORIZON_MAX_MS);
-    if request.until.is_some_and(|until| until > horizon) {
-        return Err(Error::invalid(
-            "until",
-            "this is more than 366 days away; give an earlier time",
-        ));
-    }
-    Ok(())
+    checks::time("until", request.until, limits::HORIZON_MAX_MS)
 }
 
 async fn on_children(

@@ -39,7 +39,7 @@ pub fn tool_server(env: &[(&str, &str)]) -> PutToolServer {
         }),
         mount: ToolMount::default(),
         tools: BTreeMap::from([("git_log".to_owned(), SideEffectLevel::Read)]),
-        tenants: Some(vec![id("acme")]),
+        tenants: None,
         call_timeout_ms: None,
         idle_timeout_ms: None,
     }
@@ -181,7 +181,11 @@ async fn canary_secrets_are_found_nowhere() {
     let engine = world.engine(World::settings()).await;
     put(&engine, "openai", Some(CANARY)).await;
     put(&engine, "openai", Some(&format!("{CANARY}-2"))).await;
-    let server = tool_server(&[("GIT_TOKEN", CANARY)]);
+    let acme = crate::rig::tenant(&engine, "acme").await;
+    let server = PutToolServer {
+        tenants: Some(vec![acme]),
+        ..tool_server(&[("GIT_TOKEN", CANARY)])
+    };
     catalog::put_tool_server(&engine, &operator(), id("git"), server)
         .await
         .unwrap();

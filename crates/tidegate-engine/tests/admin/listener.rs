@@ -178,6 +178,9 @@ async fn a_lost_listener_misses_nothing() {
     }
     let restored = || async { !lines_with("arrive again").is_empty() };
     eventually("it is said", Duration::from_secs(2), restored).await;
+    // What did hear and was lost is no matter of a pooler.
+    assert!(!lines_with("was lost and is made anew").is_empty());
+    assert_eq!(lines_with("through a pooler"), Vec::<String>::new());
     put(&two, "https://restarted.example/v1").await;
     let url = "https://restarted.example/v1";
     eventually("served", Duration::from_secs(1), || sees(&one, url)).await;

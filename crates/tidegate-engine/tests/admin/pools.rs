@@ -167,3 +167,37 @@ async fn the_builtin_pool_follows_the_settings() {
     let meddling = pools::publish(&engines[0], &controller, &id("builtin"), 3, content).await;
     assert_eq!(refused(meddling), Code::Forbidden);
 }
+
+/// Bad input: a move without `expected` is told what its absence means; what can be no epoch is refused before that.
+#[tokio::test]
+async fn a_move_without_expected_is_told_what_that_means() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let controller = as_role(Role::PoolController, None);
+    let content = descriptor(1, &["chat"]);
+    let published = pools::publish(&engine, &controller, &id("gpu"), 1, content).await;
+    published.unwrap();
+    let set = async |expected, active| {
+        pools::set_epoch(
+            &engine,
+            &controller,
+            &id("gpu"),
+            SetEpoch { expected, active },
+        )
+        .await
+    };
+    set(None, 1).await.unwrap();
+    for (expected, said) in [
+        (None, "without expected only a pool that has none"),
+        (Some(7), "is 1; not 7 as expected says"),
+    ] {
+        let problem = set(expected, 99).await.unwrap_err().problem();
+        assert_eq!(problem.code, Code::VersionConflict);
+        let detail = problem.detail.unwrap();
+        assert!(detail.contains(said), "{detail}");
+    }
+    for active in [0, -1, i64::MIN] {
+        let problem = set(None, active).await.unwrap_err().problem();
+        assert_eq!(problem.field.as_deref(), Some("active"), "{active}");
+    }
+}

@@ -13,7 +13,7 @@ use tidegate_store::catalog::ToolServerReport;
 
 use crate::{
     catalog::tool_server,
-    rig::{World, eventually, id, operator, whole_database},
+    rig::{World, eventually, id, operator, tenant, whole_database},
 };
 
 const CANARY: &str = "Bearer canary-77aa";
@@ -284,4 +284,20 @@ async fn instances_report_how_tool_servers_stand() {
     node.stop().await;
     let left = store.tool_server_states(60_000).await.unwrap();
     assert!(left.is_empty(), "gone with the instance");
+}
+
+/// Bad input: a tenant that does not exist is refused by its place, and nothing is kept.
+#[tokio::test]
+async fn tools_are_offered_to_tenants_that_exist() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    tenant(&engine, "acme").await;
+    let only = |tenants: &[&str]| PutToolServer {
+        tenants: Some(tenants.iter().map(|name| id(name)).collect()),
+        ..tool_server(&[])
+    };
+    let (field, detail) = refused_field(&engine, only(&["acme", "nope"])).await;
+    assert_eq!(field, "tenants[1]");
+    assert!(detail.contains("there is no tenant nope"), "{detail}");
+    put(&engine, "git", only(&["acme"])).await.unwrap();
 }

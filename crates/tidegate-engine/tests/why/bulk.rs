@@ -111,7 +111,6 @@ async fn a_filter_cancels_page_by_page() {
     let other = world.submit(task("other")).await;
     let chat = RunFilter {
         capability: Some("chat".parse().expect("capability")),
-        limit: Some(3),
         ..RunFilter::default()
     };
     let acme = member("acme");
@@ -129,4 +128,36 @@ async fn a_filter_cancels_page_by_page() {
     assert!(world.get(running).await.cancel_requested);
     assert_eq!(world.get(other).await.state, RunState::Queued);
     assert_eq!(world.get(waiting[204]).await.state, RunState::Cancelled);
+}
+
+/// Bad input: a limit is judged as the list judges it, before anything is changed; a good one bounds what is changed.
+#[tokio::test]
+async fn a_limit_bounds_a_bulk_call() {
+    let world = World::new(settings()).await;
+    let acme = member("acme");
+    let mut queued = Vec::new();
+    for _ in 0..3 {
+        queued.push(world.submit(task("chat")).await);
+    }
+    let limited = |limit| RunFilter {
+        limit: Some(limit),
+        ..RunFilter::default()
+    };
+    for limit in [0, 201, 1_000_000_000] {
+        let cancel = runs::bulk::cancel_all(&world.engine, &acme, limited(limit)).await;
+        let requeue = runs::bulk::requeue_all(&world.engine, &acme, limited(limit)).await;
+        for refused in [cancel, requeue] {
+            let problem = refused.expect_err("refused").problem();
+            assert_eq!(problem.code, Code::InvalidArgument, "{limit}");
+            assert_eq!(problem.field.as_deref(), Some("limit"), "{limit}");
+        }
+    }
+    assert_eq!(states(&world, &queued).await, [RunState::Queued; 3]);
+    let two = runs::bulk::cancel_all(&world.engine, &acme, limited(2)).await;
+    assert_eq!(two.expect("cancel").changed, 2);
+    assert_eq!(
+        states(&world, &queued).await,
+        [RunState::Queued, RunState::Cancelled, RunState::Cancelled],
+        "what the list shows first"
+    );
 }

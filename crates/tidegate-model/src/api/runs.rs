@@ -257,7 +257,8 @@ pub struct RunFilter {
     /// Only failed runs whose attempts were exhausted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_letters: Option<bool>,
-    /// At most this many items (1 to 200; 50 unless given).
+    /// At most this many items (1 to 200; 50 unless given). A bulk call acts on the runs that the list would show for the
+    /// same filter and limit; on all that the filter selects where it has no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// Where the page before ended.

@@ -48,7 +48,7 @@ pub struct PutToolServer {
 /// How a tool server is reached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", try_from = "OneTransport")]
 pub enum ToolTransport {
     /// An MCP server that each instance starts as a child process.
     Stdio(StdioTransport),
@@ -56,6 +56,28 @@ pub enum ToolTransport {
     StreamableHttp(StreamableHttpTransport),
     /// Any HTTP API, described tool by tool.
     Http(HttpTransport),
+}
+
+/// What is read of a [`ToolTransport`]: of an enum the reader would call two of its fields, or none, broken JSON.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct OneTransport {
+    stdio: Option<StdioTransport>,
+    streamable_http: Option<StreamableHttpTransport>,
+    http: Option<HttpTransport>,
+}
+
+impl TryFrom<OneTransport> for ToolTransport {
+    type Error = &'static str;
+
+    fn try_from(given: OneTransport) -> Result<Self, Self::Error> {
+        match (given.stdio, given.streamable_http, given.http) {
+            (Some(stdio), None, None) => Ok(Self::Stdio(stdio)),
+            (None, Some(http), None) => Ok(Self::StreamableHttp(http)),
+            (None, None, Some(http)) => Ok(Self::Http(http)),
+            _ => Err("give exactly one of stdio, streamableHttp, http"),
+        }
+    }
 }
 
 /// An MCP server that is started as a child process.

@@ -139,7 +139,8 @@ pub struct AnswerInput {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FileReference {
-    /// Where the run's worker finds it.
+    /// Where the run's worker finds it: an address (`https`, `http`, `s3` or `gs`), or an id without a colon; printable
+    /// ASCII of at most 4,000 bytes.
     pub uri: String,
     /// Its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

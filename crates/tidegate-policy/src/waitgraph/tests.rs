@@ -237,6 +237,45 @@ fn answers_fit_their_questions() {
     }
 }
 
+/// Bad input: a file is an address of a known scheme or an id, and nothing that whoever opens it would run.
+#[test]
+fn a_file_is_an_address_or_an_id() {
+    let at = |uri: &str| AnswerInput {
+        file: Some(FileReference {
+            uri: uri.to_owned(),
+            name: None,
+            media_type: None,
+            size_bytes: None,
+        }),
+        ..AnswerInput::default()
+    };
+    let asked = ask(AskKind::File, &[]);
+    for good in [
+        "https://files.example/a?v=1",
+        "HTTP://files.example",
+        "s3://bucket/key",
+        "file_0193",
+        "store/acme/report.pdf",
+    ] {
+        assert!(check_answer(&asked, &at(good)).is_ok(), "{good}");
+    }
+    for bad in [
+        "javascript:alert(1)",
+        "javascript://%0aalert(1)",
+        "JavaScript:x",
+        "data:text/html,x",
+        "file:///etc/passwd",
+        "https:",
+        "https:///path",
+        "https://a b",
+        "https://a\n",
+        "",
+    ] {
+        let refused = check_answer(&asked, &at(bad)).unwrap_err();
+        assert_eq!(refused.0, "file.uri", "{bad}");
+    }
+}
+
 proptest! {
     /// R3.13: waiting for all is over with the last end, for any with the first, and never goes back.
     #[test]

@@ -19,8 +19,9 @@ use tidegate_model::{
 use super::{nul, words};
 use crate::problem::Failure;
 
-/// A client that sends its body more slowly than this is not served.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// A client that sends its body more slowly than this is not served. Reading has this time to itself: what the handler
+/// may take begins when the body is there.
+const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 /// A result and what is around it.
 const LARGE_MAX_BYTES: usize = RESULT_MAX_BYTES + REQUEST_MAX_BYTES;
 
@@ -108,8 +109,11 @@ async fn read(body: Body, max: usize) -> Result<Bytes, Failure> {
         Ok(Err(_)) => Err(Failure::invalid("$", "the body ended before it was whole")),
         Err(_) => {
             let seconds = BODY_TIMEOUT.as_secs();
-            let detail = format!("the body did not arrive within {seconds} s");
-            Err(Failure::invalid("$", detail))
+            let detail = format!(
+                "the body did not arrive within {seconds} s, and nothing was done; send as many bytes as content-length \
+                 says, or pass large data by reference"
+            );
+            Err(Failure::new(Code::RequestTimeout, detail))
         }
     }
 }
@@ -211,7 +215,7 @@ fn join(path: &str, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_model::api::{CompleteRun, RenewRequest, SubmitRun};
+    use tidegate_model::api::{CompleteRun, PutToolServer, RenewRequest, SubmitRun};
 
     use super::*;
 
@@ -281,6 +285,25 @@ mod tests {
         for (json, code, field) in cases {
             assert_eq!(failure(json), (code, field.to_owned()), "{json}");
         }
+    }
+
+    /// Bad input: two transports, or none, are no broken JSON, and the refusal says what to give.
+    #[test]
+    fn one_transport_is_asked_for_by_name() {
+        let stdio = r#""stdio":{"command":"a"}"#;
+        let http = r#""streamableHttp":{"url":"https://tools.example"}"#;
+        for given in [format!("{stdio},{http}"), String::new()] {
+            let json = format!(r#"{{"transport":{{{given}}}}}"#);
+            let failure = parse::<PutToolServer>(json.as_bytes()).expect_err("refused");
+            let problem = failure.problem();
+            assert_eq!(problem.field.as_deref(), Some("transport"), "{json}");
+            let detail = problem.detail.as_deref().expect("a detail");
+            assert_eq!(detail, "give exactly one of stdio, streamableHttp, http");
+        }
+        let json = r#"{"transport":{"stdio":{"command":1}}}"#;
+        let failure = parse::<PutToolServer>(json.as_bytes()).expect_err("refused");
+        let field = failure.problem().field.as_deref();
+        assert_eq!(field, Some("transport.stdio.command"));
     }
 
     #[test]

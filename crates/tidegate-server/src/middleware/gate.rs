@@ -8,9 +8,9 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, Uri, header};
 use tidegate_engine::{Principal, auth};
-use tidegate_model::Code;
+use tidegate_model::{Code, api::Problem};
 
 use super::{access_log::CallerSeen, repeats, request_id::RequestId};
 use crate::{
@@ -19,6 +19,9 @@ use crate::{
     routes::{self, Access, Route, Verb},
     state::AppState,
 };
+
+/// How much of a parameter's name a refusal repeats.
+const SHOWN_MAX_CHARS: usize = 100;
 
 /// Lets a request through to its handler, with its [`Principal`].
 pub async fn check(State(state): State<AppState>, request: Request, next: Next) -> Response {
@@ -39,6 +42,9 @@ pub async fn check(State(state): State<AppState>, request: Request, next: Next) 
     let seen = CallerSeen {
         key: principal.key_id,
     };
+    if let Err(failure) = refuse_query(route, request.uri()) {
+        return failure.into_response();
+    }
     let id = request.extensions().get::<RequestId>();
     principal.request_id = id.map(|id| id.0.clone());
     let mut response = match repeats::prepare(&state.engine, route, &mut principal, request).await {
@@ -104,6 +110,27 @@ async fn admit(
     // Also where a route does without it: a malformed key is a mistake of the caller that would show only later.
     idempotency_key(headers)?;
     Ok(Some((principal, Credential::new(secret))))
+}
+
+/// Where no parameters are known, one that is sent would be ignored silently. A scraper may add its own.
+fn refuse_query(route: &Route, uri: &Uri) -> Result<(), Failure> {
+    let query = uri.query().unwrap_or_default();
+    if route.takes_query() || !route.path.starts_with("/v1/") {
+        return Ok(());
+    }
+    let Some((name, _)) = form_urlencoded::parse(query.as_bytes()).next() else {
+        return Ok(());
+    };
+    let instead = if route.path.ends_with("/events") && route.verb == Verb::Get {
+        "; to read on after an event, send its number in the header Last-Event-ID"
+    } else {
+        ""
+    };
+    let shown: String = name.chars().take(SHOWN_MAX_CHARS).collect();
+    let detail = format!("no parameter {shown:?}: this route takes none in its query{instead}");
+    Err(Problem::new(Code::UnknownField, detail)
+        .with_field(name)
+        .into())
 }
 
 fn names(route: &Route) -> String {

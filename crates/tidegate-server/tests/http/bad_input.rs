@@ -5,7 +5,12 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tidegate_model::{Code, principal::Role};
 
-use crate::rig::{Answer, Rig, answer};
+use tidegate_server::routes::ROUTES;
+
+use crate::{
+    rig::{Answer, Rig, answer},
+    roles::path_of,
+};
 
 /// How many runs the tenant of a key has.
 async fn runs(rig: &Rig, key: &str) -> usize {
@@ -250,4 +255,26 @@ async fn expired_and_revoked_keys_are_refused() {
         (answer.status == StatusCode::UNAUTHORIZED).then_some(())
     })
     .await;
+}
+
+/// Bad input: a parameter that no route knows is refused by each of them, and nothing is done.
+#[tokio::test]
+async fn unknown_parameters_are_refused_everywhere() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let mut keys = vec![(Role::Member, acme.clone())];
+    for role in Role::ALL.iter().filter(|role| **role != Role::Member) {
+        keys.push((*role, rig.key(*role, "acme", "builtin").await));
+    }
+    for route in ROUTES.iter().filter(|route| route.path.starts_with("/v1/")) {
+        let roles = route.access.roles();
+        let (_, key) = keys.iter().find(|(role, _)| roles.contains(role)).unwrap();
+        let path = format!("{}?colour=blue", path_of(route));
+        let answer = rig.call(route.verb.as_str(), &path, key, json!({})).await;
+        assert_eq!(answer.refusal(), "UNKNOWN_FIELD colour", "{route:?}");
+    }
+    let run = rig.submit(&acme).await;
+    let path = format!("/v1/runs/{run}/events?after=3");
+    let detail = rig.get(&path, &acme).await.problem().detail.unwrap();
+    assert!(detail.contains("Last-Event-ID"), "{detail}");
 }

@@ -149,3 +149,33 @@ async fn a_body_that_is_too_large_is_read_before_it_is_refused() {
         assert!(answer.starts_with(&expected), "{n} {route}: {answer:?}");
     }
 }
+
+/// A client that stalls in the middle of its body is told so, by a code of its own: the database has no part in it. The
+/// clock of the handler stands still meanwhile, so that a slow body leaves its handler all the time it may have.
+#[tokio::test]
+async fn a_body_that_does_not_arrive_is_the_clients_matter() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let head = |length: usize| {
+        format!(
+            "POST /v1/runs HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {acme}\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        )
+    };
+    let stalled = async {
+        let socket = send(&rig, head(50).as_bytes()).await;
+        read(socket).await
+    };
+    let slow = async {
+        let body = r#"{"capability":"chat"}"#;
+        let mut socket = send(&rig, head(body.len()).as_bytes()).await;
+        // Longer than a handler may take.
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        socket.write_all(body.as_bytes()).await.unwrap();
+        read(socket).await
+    };
+    let (stalled, slow) = tokio::join!(stalled, slow);
+    assert!(stalled.starts_with("HTTP/1.1 408"), "{stalled}");
+    assert!(stalled.contains("REQUEST_TIMEOUT"), "{stalled}");
+    assert!(slow.starts_with("HTTP/1.1 202"), "{slow}");
+}

@@ -5,7 +5,7 @@ use std::time::Instant;
 use reqwest::StatusCode;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
-use tidegate_model::{Code, principal::Role};
+use tidegate_model::{Code, api::Problem, principal::Role};
 use tidegate_store::{ConnectOptions, Store, connect};
 use tidegate_testkit::{Proxy, TestDb};
 
@@ -101,6 +101,11 @@ async fn a_lost_database_is_said_and_survived() {
     let body = json!({"capability": "chat"});
     let refused = rig.post("/v1/runs", &acme, body.clone()).await.problem();
     assert_eq!(refused.code, Code::DatabaseUnavailable);
+    let keyed = |problem: &Problem| format!("{:?}", problem.detail).contains("Idempotency-Key");
+    assert!(keyed(&refused), "{refused:?}");
+    let read = rig.get("/v1/runs", &acme).await.problem();
+    assert_eq!(read.code, Code::DatabaseUnavailable);
+    assert!(!keyed(&read), "a read needs no key: {read:?}");
     assert_eq!(rig.get("/livez", "").await.status, StatusCode::OK);
     assert_eq!(
         rig.get("/readyz", "").await.status,

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
-use tidegate_model::principal::Role;
+use serde_json::json;
+use tidegate_model::{Code, principal::Role};
+use tidegate_testkit::log;
 
-use crate::rig::{Rig, answer, claim_body};
+use crate::rig::{Rig, answer, claim_body, eventually};
 use crate::streams;
 
 #[tokio::test]
@@ -72,4 +74,25 @@ async fn while_draining_answers_ask_clients_to_go_elsewhere() {
     rig.shutdown.drain();
     let live = answer(rig.request("GET", "/livez")).await;
     assert_eq!(live.headers["connection"], "close");
+}
+
+/// R1.7: that a server drains is said when it begins, and not as an error with each request that it refuses.
+#[tokio::test]
+async fn what_is_refused_while_draining_is_no_error_in_the_log() {
+    log::catch();
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    rig.shutdown.drain();
+    eventually("it drains", async || {
+        let task = json!({"capability": "chat"});
+        let submitted = rig.post("/v1/runs", &acme, task).await;
+        (submitted.status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
+    })
+    .await;
+    let claimed = rig.post("/v1/worker/claim", &worker, claim_body(0)).await;
+    assert_eq!(claimed.problem().code, Code::ShuttingDown);
+    let log = log::text();
+    let failed: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
+    assert_eq!(failed, Vec::<&str>::new());
 }

@@ -295,3 +295,55 @@ async fn the_transport_in_process_is_the_same_protocol() {
     let refused = worker.claim(request).await.unwrap_err();
     assert_eq!(refused.code(), Some(Code::ShuttingDown));
 }
+
+/// Bad input: numbers and times that no column could hold are refused by their field, before a statement reckons with them.
+#[tokio::test]
+async fn numbers_beyond_all_columns_are_refused_by_field() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    rig.submit(&acme).await;
+    let lease = rig.claim(&worker).await;
+    let note = |seq: i64| json!({"seq": seq, "kind": "worker.note"});
+    let ask = json!({"kind": "text", "prompt": "which?"});
+    let cases = [
+        (
+            "events",
+            json!({"events": [note(i64::MAX)]}),
+            "events[0].seq",
+        ),
+        (
+            "events",
+            json!({"events": [note(i64::MAX - 1), note(i64::MAX)]}),
+            "events[0].seq",
+        ),
+        (
+            "events",
+            json!({"events": [note(i64::MIN)]}),
+            "events[0].seq",
+        ),
+        (
+            "wait",
+            json!({"input": ask, "until": "-200000-01-01T00:00:00Z"}),
+            "until",
+        ),
+        (
+            "wait",
+            json!({"input": ask, "until": "+200000-01-01T00:00:00Z"}),
+            "until",
+        ),
+        (
+            "complete",
+            json!({"usage": {"tokens": i64::MAX}}),
+            "usage.tokens",
+        ),
+    ];
+    for (verb, fields, field) in cases {
+        let answer = attempt(&rig, &worker, &lease, verb, fields.clone()).await;
+        assert_eq!(
+            answer.refusal(),
+            format!("INVALID_ARGUMENT {field}"),
+            "{verb} {fields}"
+        );
+    }
+}

@@ -59,7 +59,7 @@ pub struct Say {
     #[arg(long)]
     service_class: Option<ServiceClass>,
     /// The turn ends as expired at this time
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = crate::time::at)]
     deadline: Option<DateTime<Utc>>,
     /// The user it is for; another than the key's own needs the scope act_for_users
     #[arg(long)]

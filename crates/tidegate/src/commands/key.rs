@@ -64,7 +64,7 @@ pub struct Create {
     #[arg(long)]
     name: Option<String>,
     /// When it ends, for example 2030-01-31T00:00:00Z
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = crate::time::at)]
     expires_at: Option<DateTime<Utc>>,
 }
 

@@ -52,13 +52,13 @@ impl MigrateCommand {
                     context.output.warn(warning);
                 }
                 let answer = json!({ "applied": report.applied, "warning": report.warning });
-                context.output.show(&answer, |_| {
-                    if report.applied.is_empty() {
-                        "nothing to do: the database is up to date".to_owned()
-                    } else {
-                        format!("applied {} migrations", report.applied.len())
-                    }
-                });
+                context
+                    .output
+                    .show(&answer, |_| match report.applied.len() {
+                        0 => "nothing to do: the database is up to date".to_owned(),
+                        1 => "applied 1 migration".to_owned(),
+                        several => format!("applied {several} migrations"),
+                    });
             }
             Some(MigrateSubcommand::Status) => {
                 let all = migrate::status(store.pool())

@@ -182,5 +182,15 @@ fn remove(path: &Path) -> Outcome<()> {
 }
 
 fn embedded_failure(error: &EmbeddedError) -> Failure {
-    Failure::failed(chain(error))
+    match error {
+        // Every data directory here takes its binaries from the setting, whichever source gave it.
+        EmbeddedError::Unusable { dir, reason, .. } => Failure::usage(format!(
+            "PG_BIN: {} does not serve: {reason}",
+            dir.display()
+        ))
+        .remedy(
+            "point PG_BIN (--pg-bin) at a directory with `postgres` and `initdb`, or leave it out",
+        ),
+        _ => Failure::failed(chain(error)),
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use tidegate_testkit::{Authority, Proc, TestDb, scratch};
 
-use crate::rig::{KEY, ready, run, run_where_it_is, serve, with_database};
+use crate::rig::{Ended, KEY, ready, run, run_where_it_is, serve, with_database};
 
 async fn is_untouched(db: &TestDb) -> bool {
     sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NULL")
@@ -258,4 +258,114 @@ async fn a_command_does_not_try_again_what_stays_wrong() {
             ended.stderr
         );
     }
+}
+
+/// The error document of a failed command, which has a code and a remedy in every case.
+fn refused(ended: &Ended) -> Value {
+    let said: Value = serde_json::from_str(&ended.stderr).expect("one JSON document");
+    let error = said["error"].clone();
+    assert!(
+        error["remedy"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty()),
+        "{said}"
+    );
+    assert!(error["code"].is_string(), "{said}");
+    error
+}
+
+/// Arguments, variables, and what the refusal says.
+type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+
+/// Bad input: what gave an address or a key is named, nothing is sent, and a key is not shown.
+#[tokio::test]
+async fn a_wrong_key_or_address_is_refused_at_once_with_its_source() {
+    let dir = scratch::directory("profile");
+    let profile = dir.join("profile.toml");
+    std::fs::write(
+        &profile,
+        "url = 'http://127.0.0.1:9'\ndefault = 'acme'\n[keys]\nacme = \"tg_secret\\r\"\n",
+    )
+    .expect("a profile");
+    let profile = profile.display().to_string();
+    let flag: &[&str] = &["--json", "me", "--url", "foo"];
+    let cases: [Case; 4] = [
+        (flag, &[("TIDEGATE_KEY", "tg_nobody")], "--url: not a URL"),
+        (
+            &["--json", "me"],
+            &[("TIDEGATE_URL", "foo"), ("TIDEGATE_KEY", "tg_nobody")],
+            "TIDEGATE_URL: not a URL",
+        ),
+        (
+            &["--json", "me"],
+            &[
+                ("TIDEGATE_URL", "http://127.0.0.1:9"),
+                ("TIDEGATE_KEY", "tg_secret\r"),
+            ],
+            "TIDEGATE_KEY: the API key ends in a line break",
+        ),
+        (
+            &["--json", "me", "--as", "acme"],
+            &[("TIDEGATE_PROFILE", &profile)],
+            "`acme` in the profile",
+        ),
+    ];
+    for (args, env, said) in cases {
+        let began = std::time::Instant::now();
+        let proc = Proc::tidegate(args);
+        let proc = env
+            .iter()
+            .fold(proc, |proc, (name, value)| proc.env(name, value));
+        let ended = run(proc).await.failed_with(2);
+        let error = refused(&ended);
+        let message = error["messages"][0].as_str().expect("a message");
+        assert!(message.contains(said), "{error}");
+        assert_eq!(error["code"], "USAGE");
+        assert!(!ended.stderr.contains("tg_secret"), "{error}");
+        assert!(began.elapsed().as_secs() < 12, "{error}");
+    }
+}
+
+/// R22.2: failures of the command itself have a code and a remedy, and name what to correct.
+#[tokio::test]
+async fn failures_of_the_command_itself_have_a_code_and_a_remedy() {
+    let nowhere = Proc::tidegate(&["--json", "me"])
+        .env("TIDEGATE_URL", "http://127.0.0.1:1")
+        .env("TIDEGATE_KEY", "tg_nobody");
+    let ended = run(nowhere).await.failed_with(3);
+    let error = refused(&ended);
+    assert_eq!(error["code"], "UNREACHABLE");
+    assert!(
+        error["remedy"]
+            .as_str()
+            .expect("a remedy")
+            .contains("--url"),
+        "{error}"
+    );
+    let setting = Proc::tidegate(&["--json", "config"]).env("TIDEGATE_LISTEN", "here");
+    let error = refused(&run(setting).await.failed_with(2));
+    assert_eq!(error["code"], "USAGE");
+    let data = scratch::directory("pg-bin");
+    let dev = Proc::tidegate(&["--json", "dev", "--once"])
+        .args(["--data-dir".as_ref(), data.as_os_str()])
+        .env("PG_BIN", "/nonexist");
+    let error = refused(&run(dev).await.failed_with(2));
+    let message = error["messages"][0].as_str().expect("a message");
+    assert!(message.starts_with("PG_BIN: /nonexist"), "{error}");
+    let time = [
+        "--json",
+        "run",
+        "submit",
+        "chat",
+        "--deadline",
+        "99999-01-01T00:00:00Z",
+    ];
+    let error = refused(&run(Proc::tidegate(&time)).await.failed_with(2));
+    assert!(
+        error["messages"][0]
+            .as_str()
+            .expect("a message")
+            .contains("2030-01-31"),
+        "{error}"
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_client::{Client, WorkerApi as _};
 use tidegate_model::{
     Code, RunId, TenantId,
@@ -105,7 +105,7 @@ impl World {
         let fail = FailRun {
             fence: lease.fence,
             code: Code::WorkerFailed,
-            detail: None,
+            detail: Some("the parts were missing".to_owned()),
             retryable: true,
             retry_after_ms: None,
             usage: AttemptUsage::default(),
@@ -159,6 +159,14 @@ async fn watching_a_requeued_run_ends_with_its_last_end() {
         "{}",
         failed.stdout
     );
+    // And says why, where only the run has it.
+    let said: Value = serde_json::from_str(&failed.stderr).expect("one JSON document");
+    let error = &said["error"];
+    assert_eq!(error["code"], "ATTEMPTS_EXHAUSTED", "{said}");
+    let message = error["messages"][0].as_str().expect("a message");
+    assert!(message.contains("the parts were missing"), "{said}");
+    let remedy = error["remedy"].as_str().expect("a remedy");
+    assert!(remedy.contains("run explain"), "{said}");
 
     world.tenant.requeue_run(run_id).await.expect("requeued");
     let mut watching = world.watch(run_id).start();

@@ -27,10 +27,10 @@ pub struct Submit {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     priority: Option<i16>,
     /// The run ends as expired at this time
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = crate::time::at)]
     deadline: Option<DateTime<Utc>>,
     /// Not before this time
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = crate::time::at)]
     run_at: Option<DateTime<Utc>>,
     /// 5 unless the server says otherwise
     #[arg(long, value_name = "N")]

@@ -1,11 +1,17 @@
 //! `tidegate run watch`.
 
 use tidegate_client::Client;
-use tidegate_model::{RunId, event::EventKind, run::RunState};
+use tidegate_model::{Code, RunId, api::RunView, event::EventKind, run::RunState};
 
-use crate::{events::Printer, exit::Exit, failure::Outcome, output::Output, signals::Stops};
+use crate::{
+    events::Printer,
+    exit::Exit,
+    failure::{Failure, Outcome, remedy_for},
+    output::Output,
+    signals::Stops,
+};
 
-/// Follows a run to its end; the exit code says whether it succeeded. Ctrl-C stops following, not the run.
+/// Follows a run to its end; where it did not succeed, the failure says why. Ctrl-C stops following, not the run.
 pub async fn follow(output: Output, client: &Client, run_id: RunId, after: i64) -> Outcome {
     // Once, before the loop: a signal that comes while an event is written must not fall between two listeners.
     let mut stops = Stops::listen();
@@ -26,7 +32,7 @@ pub async fn follow(output: Output, client: &Client, run_id: RunId, after: i64) 
             }
         };
         let Some(event) = next else { break };
-        let event = event?;
+        let event = event.map_err(|error| failed(error, run_id))?;
         match event.kind {
             EventKind::RunEnded => {
                 succeeded = Some(event.body["state"] == RunState::Succeeded.as_str());
@@ -37,13 +43,70 @@ pub async fn follow(output: Output, client: &Client, run_id: RunId, after: i64) 
         printer.event(&event);
     }
     printer.close();
-    let succeeded = match succeeded {
-        Some(succeeded) => succeeded,
-        None => client.run(run_id).await?.state == RunState::Succeeded,
+    if succeeded == Some(true) {
+        return Ok(Exit::Success);
+    }
+    // The last event says how the run ended; why is in the run.
+    let view = client.run(run_id).await?;
+    if view.state == RunState::Succeeded {
+        return Ok(Exit::Success);
+    }
+    Err(why(&view))
+}
+
+/// Why a run did not succeed, and what to do about it.
+fn why(view: &RunView) -> Failure {
+    let said = match &view.detail {
+        Some(detail) => format!("the run is {}: {detail}", view.state),
+        None => format!("the run is {}", view.state),
     };
-    Ok(if succeeded {
-        Exit::Success
-    } else {
-        Exit::RunNotSucceeded
-    })
+    let mut failure = Failure::new(Exit::RunNotSucceeded, said);
+    failure.code = view.code.map(|code| code.to_string());
+    let run_id = view.run_id;
+    failure.remedy(view.code.and_then(remedy_for).unwrap_or_else(|| {
+        let page = view.code.map_or_else(String::new, |code| {
+            format!("; docs/codes/{code}.md says more")
+        });
+        format!("`tidegate run explain {run_id}` shows its attempts{page}")
+    }))
+}
+
+/// An error of the stream, with what to do at a command line.
+fn failed(error: tidegate_client::Error, run_id: RunId) -> Failure {
+    let pruned = error.code() == Some(Code::EventsPruned);
+    let failure = Failure::from(error);
+    if pruned {
+        return failure.remedy(format!(
+            "read on from there: `tidegate run watch {run_id} --after N` with that number"
+        ));
+    }
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_model::api::Problem;
+
+    use super::*;
+
+    /// R4.6: what to do about pruned events is said as a flag; what to do about others is left as it is.
+    #[test]
+    fn pruned_events_are_answered_with_the_flag() {
+        let run_id = RunId::new();
+        let told = |code| {
+            failed(
+                Problem::new(code, "events before 41 are gone").into(),
+                run_id,
+            )
+        };
+        let pruned = told(Code::EventsPruned).remedy.expect("a remedy");
+        assert!(
+            pruned.contains(&format!("run watch {run_id} --after")),
+            "{pruned}"
+        );
+        let forbidden = told(Code::Forbidden).remedy.expect("a remedy");
+        assert!(!forbidden.contains("--after"), "{forbidden}");
+        // It may be that very key that was refused.
+        assert!(!forbidden.contains("`--as admin`"), "{forbidden}");
+    }
 }
