@@ -93,7 +93,9 @@ async fn a_server_of_the_reference_implementation_is_used() {
         assert_eq!(offered(&offer), ["notes__add", "notes__slow"]);
         let answer = host.call(&offer, "notes__add", r#"{"a": 2, "b": 3}"#).await;
         assert_eq!((answer.code, answer.text.as_str()), (None, "5 by call 1"));
-        let answer = host.call(&offer, "notes__add", r#"{"a": 2, "b": -3}"#).await;
+        let answer = host
+            .call(&offer, "notes__add", r#"{"a": 2, "b": -3}"#)
+            .await;
         assert!(answer.is_error && answer.code.is_none(), "{}", answer.text);
         // What its own schema refuses does not reach it.
         let answer = host.call(&offer, "notes__add", r#"{"a": "x"}"#).await;
