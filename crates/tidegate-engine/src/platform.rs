@@ -74,6 +74,8 @@ impl Caches {
 #[derive(Debug)]
 pub struct Platform {
     pub(crate) keyring: Keyring,
+    /// The key that secrets were sealed with at the last heartbeat.
+    pub(crate) key_in_force: parking_lot::Mutex<Option<String>>,
     pub(crate) caches: Caches,
     pub(crate) bus: ConfigBus,
     pub(crate) generation: parking_lot::Mutex<Option<Generation>>,
@@ -91,6 +93,7 @@ impl Platform {
     pub(crate) fn new(settings: &Settings, keyring: Keyring) -> Self {
         Self {
             keyring,
+            key_in_force: parking_lot::Mutex::default(),
             caches: Caches::new(Duration::from_millis(u64::from(settings.cache_ttl_ms))),
             bus: ConfigBus::default(),
             generation: parking_lot::Mutex::default(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_model::api::{Readiness, ReadinessCheck};
 
-use crate::{Engine, redis_link::RedisState};
+use crate::{Engine, redis_link::RedisState, secrets::SecretError};
 
 /// The longest wait for the database's answer to a probe.
 const WRITE_MAX: Duration = Duration::from_secs(2);
@@ -29,8 +29,9 @@ pub async fn readiness(engine: &Engine) -> Readiness {
         },
     };
     let database = database(engine).await;
-    let ready = draining.ok && database.ok;
-    let mut checks = vec![draining, database, listener(engine)];
+    let key = key(engine);
+    let ready = draining.ok && database.ok && key.ok;
+    let mut checks = vec![draining, database, key, listener(engine)];
     if let RedisState::Known { ok, detail } = &*engine.platform().redis.lock() {
         checks.push(ReadinessCheck {
             name: "redis".to_owned(),
@@ -69,6 +70,24 @@ async fn database(engine: &Engine) -> ReadinessCheck {
     };
     probed.0 = Some((Instant::now(), check.clone()));
     check
+}
+
+/// Whether this instance has the key that secrets are sealed with, as of its last heartbeat (R1.8).
+fn key(engine: &Engine) -> ReadinessCheck {
+    let platform = engine.platform();
+    let missing = platform
+        .key_in_force
+        .lock()
+        .clone()
+        .filter(|in_force| !platform.keyring.has(in_force));
+    ReadinessCheck {
+        name: "key".to_owned(),
+        ok: missing.is_none(),
+        detail: missing.map_or_else(
+            || "opens the secrets of this database".to_owned(),
+            |in_force| SecretError::KeyReplaced { in_force }.to_string(),
+        ),
+    }
 }
 
 fn listener(engine: &Engine) -> ReadinessCheck {

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use secrecy::SecretString;
-use tidegate_model::ids::CatalogName;
+use tidegate_model::{Code, ids::CatalogName};
 use tidegate_policy::limiter::LimiterSettings;
 
 use crate::limits;
@@ -129,6 +129,9 @@ pub struct UnusableProvider {
     pub id: CatalogName,
     /// What is wrong, in one sentence without secrets.
     pub reason: String,
+    /// The code of calls to its models: `SECRET_UNREADABLE` where its key does not open, which another server or a restart
+    /// may do; `MODEL_NOT_CONFIGURED` where the configuration must be changed.
+    pub code: Code,
 }
 
 /// All providers and models, as of one revision.

@@ -37,6 +37,8 @@ pub enum LlmError {
         provider: CatalogName,
         /// What to repair.
         reason: String,
+        /// `MODEL_NOT_CONFIGURED`, or `SECRET_UNREADABLE`.
+        code: Code,
     },
 }
 
@@ -47,7 +49,8 @@ impl LlmError {
             Self::Busy { .. } => Code::LlmBusy,
             Self::Provider(_) => Code::ProviderFailed,
             Self::DeadlineExceeded => Code::DeadlineExceeded,
-            Self::UnknownModel { .. } | Self::Unusable { .. } => Code::ModelNotConfigured,
+            Self::UnknownModel { .. } => Code::ModelNotConfigured,
+            Self::Unusable { code, .. } => *code,
         }
     }
 
@@ -60,11 +63,13 @@ impl LlmError {
         }
     }
 
-    /// Whether the same call may go well later, without a change by the caller or the operator.
+    /// Whether the same call may go well later, without a change by the caller or of the configuration: a key that this
+    /// server cannot open may be open to another, or to this one after its restart.
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Busy { .. } => true,
             Self::Provider(fault) => fault.kind.is_transient(),
+            Self::Unusable { code, .. } => matches!(code, Code::SecretUnreadable),
             _ => false,
         }
     }

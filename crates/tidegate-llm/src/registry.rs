@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use secrecy::ExposeSecret;
-use tidegate_model::ids::CatalogName;
+use tidegate_model::{Code, ids::CatalogName};
 use tidegate_policy::limiter::LimiterView;
 
 use crate::{
@@ -48,7 +48,10 @@ enum Entry {
         stack: Arc<dyn Provider>,
         limiter: Arc<ProviderLimiter>,
     },
-    Unusable(String),
+    Unusable {
+        reason: String,
+        code: Code,
+    },
 }
 
 /// One model, ready to be asked. Holds the provider as it was configured when the model was looked up.
@@ -130,13 +133,20 @@ impl Providers {
                 Ok(entry) => {
                     table.providers.insert(id, entry);
                 }
-                Err(reason) => unusable.push(UnusableProvider { id, reason }),
+                Err(reason) => unusable.push(UnusableProvider {
+                    id,
+                    reason,
+                    code: Code::ModelNotConfigured,
+                }),
             }
         }
         for provider in &unusable {
             table.providers.insert(
                 provider.id.clone(),
-                Entry::Unusable(provider.reason.clone()),
+                Entry::Unusable {
+                    reason: provider.reason.clone(),
+                    code: provider.code,
+                },
             );
         }
         for route in catalogue.models {
@@ -201,13 +211,15 @@ impl Providers {
                 name: model.clone(),
                 stack: Arc::clone(stack),
             }),
-            Some(Entry::Unusable(reason)) => Err(LlmError::Unusable {
+            Some(Entry::Unusable { reason, code }) => Err(LlmError::Unusable {
                 provider: provider.clone(),
                 reason: reason.clone(),
+                code: *code,
             }),
             None => Err(LlmError::Unusable {
                 provider: provider.clone(),
                 reason: "there is no such provider; add it with `tidegate provider set`".to_owned(),
+                code: Code::ModelNotConfigured,
             }),
         }
     }
@@ -232,7 +244,7 @@ impl Providers {
             id: id.clone(),
             state: match entry {
                 Entry::Usable { limiter, .. } => Ok(limiter.view()),
-                Entry::Unusable(reason) => Err(reason.clone()),
+                Entry::Unusable { reason, .. } => Err(reason.clone()),
             },
             models: served(id),
         };

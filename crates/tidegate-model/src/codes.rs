@@ -83,7 +83,7 @@ text_enum! {
         ModelNotConfigured = "MODEL_NOT_CONFIGURED",
         /// The agent used all its steps without an answer.
         AgentStepsExhausted = "AGENT_STEPS_EXHAUSTED",
-        /// A sealed secret cannot be opened with the configured keys.
+        /// This server does not have the key that a secret is sealed with.
         SecretUnreadable = "SECRET_UNREADABLE",
     }
 }
@@ -121,9 +121,12 @@ impl Code {
             | Self::WorkerFailed => 422,
             Self::ProtocolTooOld => 426,
             Self::QueueFull => 429,
-            Self::Internal | Self::SecretUnreadable => 500,
+            Self::Internal => 500,
             Self::ProviderFailed | Self::ToolUnavailable => 502,
-            Self::LlmBusy | Self::ShuttingDown | Self::DatabaseUnavailable => 503,
+            Self::LlmBusy
+            | Self::ShuttingDown
+            | Self::DatabaseUnavailable
+            | Self::SecretUnreadable => 503,
             Self::DeadlineExceeded | Self::QueueExpired | Self::ToolTimeout => 504,
         }
     }
@@ -140,6 +143,7 @@ impl Code {
                 | Self::ProviderFailed
                 | Self::ToolUnavailable
                 | Self::ToolTimeout
+                | Self::SecretUnreadable
         )
     }
 

@@ -51,7 +51,9 @@ CREATE TABLE instances (
     running_background     integer     NOT NULL DEFAULT 0,
     listening              boolean     NOT NULL DEFAULT false,
     -- Slots that workers of other pools offer through this instance by waiting in a claim: {"pool": slots}.
-    waiting_claims         jsonb       NOT NULL DEFAULT '{}'
+    waiting_claims         jsonb       NOT NULL DEFAULT '{}',
+    -- R1.8: ids of the keys it can open secrets with, never the keys.
+    key_ids                text[]      NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 
 -- Duties are leases with fences; no duty rests on a session lock.

@@ -28,15 +28,28 @@ pub struct Heartbeat {
     pub listening: bool,
     /// Slots that workers of other pools offer by waiting in a claim: `{"pool": slots}`.
     pub waiting_claims: Value,
+    /// Ids of the keys it can open secrets with (R1.8).
+    pub key_ids: Vec<String>,
 }
 
 /// What a beat tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beaten {
     /// The database's clock, in milliseconds since 1970.
     pub now_ms: i64,
     /// Whether the instance serves a revision that is not noted yet as served by all.
     pub ahead: bool,
+    /// The key that secrets are sealed with now.
+    pub key_in_force: Option<String>,
+}
+
+/// A live instance that could not go on after a rotation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WithoutKey {
+    /// The process.
+    pub instance: InstanceId,
+    /// Its version.
+    pub version: String,
 }
 
 /// Rows of instances that were not seen for this long are removed by the others.
@@ -48,8 +61,8 @@ impl Store {
         Ok(sqlx::query_as!(
             Beaten,
             r#"INSERT INTO instances AS i (instance_id, version, roles, draining, revision, clock_skew_ms, concurrency,
-                 background_concurrency, listening, waiting_claims, running, running_background)
-             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+                 background_concurrency, listening, waiting_claims, key_ids, running, running_background)
+             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
                     count(l.run_id)::integer, (count(l.run_id) FILTER (WHERE l.bucket = 1))::integer
              FROM (SELECT) one LEFT JOIN run_leases l ON l.instance_id = $1
              ON CONFLICT (instance_id) DO UPDATE SET
@@ -57,10 +70,11 @@ impl Store {
                  revision_since = CASE WHEN i.revision = excluded.revision THEN i.revision_since
                                        ELSE clock_timestamp() END,
                  revision = excluded.revision, listening = excluded.listening,
-                 waiting_claims = excluded.waiting_claims, running = excluded.running,
+                 waiting_claims = excluded.waiting_claims, key_ids = excluded.key_ids, running = excluded.running,
                  running_background = excluded.running_background
              RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS "now_ms!",
-                 $5 > coalesce((SELECT max(f.revision) FROM config_in_force f), 0) AS "ahead!""#,
+                 $5 > coalesce((SELECT max(f.revision) FROM config_in_force f), 0) AS "ahead!",
+                 (SELECT c.key_check_id FROM cluster c) AS key_in_force"#,
             beat.instance.as_uuid(),
             beat.version,
             &beat.roles,
@@ -71,6 +85,7 @@ impl Store {
             beat.background_concurrency,
             beat.listening,
             beat.waiting_claims,
+            &beat.key_ids,
         )
         .fetch_one(self.pool())
         .await?)
@@ -131,6 +146,31 @@ impl Store {
                 background_concurrency: row.background_concurrency,
                 running: row.running,
                 listening: row.listening && row.alive,
+            })
+            .collect())
+    }
+
+    /// Instances that were seen within `dead_after_ms` and do not have the key. One of a release that did not say which
+    /// keys it has counts as without.
+    pub async fn instances_without_key(
+        &self,
+        key_id: &str,
+        dead_after_ms: i64,
+    ) -> Result<Vec<WithoutKey>, Error> {
+        let rows = sqlx::query!(
+            "SELECT instance_id, version FROM instances
+             WHERE seen_at > clock_timestamp() - $2::bigint * interval '1 millisecond' AND $1 <> ALL (key_ids)
+             ORDER BY started_at, instance_id",
+            key_id,
+            dead_after_ms,
+        )
+        .fetch_all(self.pool())
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| WithoutKey {
+                instance: InstanceId::from_uuid(row.instance_id),
+                version: row.version,
             })
             .collect())
     }

@@ -1,4 +1,4 @@
-//! What reading the lanes costs: probes per lane, whatever the backlog.
+//! What reading the lanes costs: probes per lane, whatever the backlog; and who stands before whom in one.
 
 #![expect(clippy::expect_used, reason = "tests fail loudly")]
 
@@ -6,14 +6,17 @@ mod rig;
 
 use std::collections::HashMap;
 
-use rig::{World, tenant};
+use rig::{DAY_MS, World, tenant};
 use sqlx::postgres::PgPoolOptions;
 use tidegate_model::{
-    TenantId,
+    Code, TenantId,
     run::{QuotaBucket, RunKind},
 };
-use tidegate_policy::fairness::{PassChange, stored_pass};
-use tidegate_store::Store;
+use tidegate_policy::{
+    fairness::{PassChange, stored_pass},
+    retry::Report,
+};
+use tidegate_store::{Store, attempts::close::Closer};
 
 /// Rows of `run_queue` that the session's statements have touched so far.
 async fn touched(store: &Store) -> i64 {
@@ -220,4 +223,42 @@ async fn stored_passes_add_up() {
         }
     }
     assert_eq!(expected[&acme], largest - 1);
+}
+
+/// R3.11: a run that loses its lease again backs off and then stands before what was submitted since, as after its first
+/// loss; one that its worker failed stands behind it.
+#[tokio::test]
+async fn a_lost_lease_comes_back_to_the_head_after_its_backoff() {
+    let acme = tenant("acme");
+    let failed = Report::Failed {
+        code: Code::WorkerFailed,
+        retryable: true,
+        retry_after_ms: 0,
+    };
+    for (report, closer, first_again) in [
+        (Report::LeaseLost, Closer::Takeover, true),
+        (failed, Closer::Holder, false),
+    ] {
+        let world = World::new(&["acme"]).await;
+        let oldest = world.submit(&acme, RunKind::BusinessTask).await;
+        let claim = || world.claim(&acme, QuotaBucket::Uncounted, 1, None, 30_000);
+        let lost = claim().await.remove(0);
+        world.expire_leases().await;
+        world
+            .close(&lost, Report::LeaseLost, Closer::Takeover)
+            .await;
+        let again = claim().await.remove(0);
+        assert_eq!(again.run_id, oldest);
+        if closer == Closer::Takeover {
+            world.expire_leases().await;
+        }
+        world.close(&again, report, closer).await;
+        let newer = world.submit(&acme, RunKind::BusinessTask).await;
+        world.db_due().await;
+        let woken = world.store.fleet().wake_due("main", DAY_MS, 10).await;
+        assert_eq!(woken.expect("wake"), 1);
+        let next = claim().await.remove(0).run_id;
+        assert_eq!(next, if first_again { oldest } else { newer }, "{report:?}");
+        world.audit().await;
+    }
 }

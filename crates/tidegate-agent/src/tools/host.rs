@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use parking_lot::RwLock;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tidegate_llm::ToolSpec;
 use tidegate_model::{
     Code, TenantId,
@@ -210,6 +210,15 @@ impl ToolHost {
             let text = format!("the arguments of {name} must be a JSON object");
             return ToolAnswer::refused(Code::InvalidArgument, text);
         };
+        let arguments = match checked(&live, &tool.name.tool, arguments) {
+            Ok(arguments) => arguments,
+            Err(fault) => {
+                let text = format!(
+                    "the arguments do not fit the schema of {name}, and nothing was sent: {fault}"
+                );
+                return ToolAnswer::refused(Code::InvalidArgument, text);
+            }
+        };
         let (idle, total) = {
             let spec = server.spec.read();
             (spec.idle_timeout, spec.call_timeout)
@@ -346,6 +355,24 @@ impl ToolHost {
             }
         });
         join_all(waits).await;
+    }
+}
+
+/// Arguments as they may go out. What a model wrote is held against the schema it was told, whatever the server itself
+/// would make of it.
+fn checked(
+    live: &Live,
+    tool: &str,
+    arguments: Map<String, Value>,
+) -> Result<Map<String, Value>, String> {
+    let arguments = Value::Object(arguments);
+    let fault = match live.tools.get(tool) {
+        Some((mounted, _)) => mounted.fault(&arguments),
+        None => Some("the tool is gone".to_owned()),
+    };
+    match (fault, arguments) {
+        (None, Value::Object(arguments)) => Ok(arguments),
+        (fault, _) => Err(fault.unwrap_or_default()),
     }
 }
 

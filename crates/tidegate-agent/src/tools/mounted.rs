@@ -1,7 +1,8 @@
 //! The tools of a server, judged by the operator's marks and the server's own hints.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
+use jsonschema::Validator;
 use rmcp::model::{Tool as McpTool, ToolAnnotations};
 use serde_json::{Value, json};
 use tidegate_model::{
@@ -12,11 +13,20 @@ use tidegate_model::{
 use super::spec::ToolServerSpec;
 use crate::limits;
 
+/// Why a tool is not offered whose arguments cannot be checked.
+const NO_SCHEMA: &str = "the schema of its arguments is not a JSON Schema that stands for itself";
+/// A model is told this many faults at once.
+const FAULTS_MAX: usize = 5;
+/// And this much of each: it may repeat what the model wrote.
+const FAULT_MAX_CHARS: usize = 300;
+
 /// A tool as its server lists it, judged by the operator's marks.
 #[derive(Debug, Clone)]
 pub(super) struct MountedTool {
     pub(super) description: String,
     pub(super) schema: Value,
+    /// What arguments are held against before they go out; `None` where the schema is none.
+    arguments: Option<Arc<Validator>>,
     /// Of description and schema: what a model was told about it.
     pub(super) digest: Option<Digest>,
     /// What it may do: the operator's mark, or worse where the server itself says so.
@@ -74,13 +84,39 @@ impl MountedTool {
             .take(limits::DESCRIPTION_MAX_CHARS)
             .collect();
         let digest = canonical_digest(&json!([description, schema])).ok();
+        // Nothing is fetched for it: what the schema refers to must stand in it.
+        let arguments = match refused {
+            Some(_) => None,
+            None => jsonschema::validator_for(&schema).ok().map(Arc::new),
+        };
+        let unchecked = arguments.is_none().then_some(NO_SCHEMA);
         Self {
             description,
             schema,
+            arguments,
             digest,
             level,
-            refused,
+            refused: refused.or(unchecked),
         }
+    }
+
+    /// What is wrong with arguments by the tool's own schema, for the model that wrote them.
+    pub(super) fn fault(&self, arguments: &Value) -> Option<String> {
+        let Some(schema) = &self.arguments else {
+            return Some(NO_SCHEMA.to_owned());
+        };
+        let faults: Vec<String> = schema
+            .iter_errors(arguments)
+            .take(FAULTS_MAX)
+            .map(|fault| {
+                let text: String = fault.to_string().chars().take(FAULT_MAX_CHARS).collect();
+                match fault.instance_path().as_str() {
+                    "" => text,
+                    path => format!("{path}: {text}"),
+                }
+            })
+            .collect();
+        (!faults.is_empty()).then(|| faults.join("; "))
     }
 }
 
@@ -115,6 +151,39 @@ fn refusal(
 mod tests {
     use super::*;
     use crate::tools::spec::{Program, Transport};
+
+    /// Bad input: arguments are held against the tool's schema, references within it included; a tool whose schema is
+    /// none is not offered.
+    #[test]
+    fn arguments_are_held_against_the_schema() {
+        let tool = |schema: Value| MountedTool::new("", schema, SideEffectLevel::Read, None);
+        let item = tool(json!({
+            "type": "object",
+            "properties": {"id": {"type": "integer"}, "tag": {"$ref": "#/$defs/tag"}},
+            "required": ["id"],
+            "additionalProperties": false,
+            "$defs": {"tag": {"type": "string", "pattern": "^[a-z]+$"}},
+        }));
+        assert_eq!(item.refused, None);
+        assert_eq!(item.fault(&json!({"id": 7, "tag": "red"})), None);
+        for (bad, word) in [
+            (json!({"id": "../../admin"}), "/id"),
+            (json!({"id": 7, "tag": "A B"}), "/tag"),
+            (json!({"tag": "red"}), "id"),
+            (json!({"id": 7, "more": 1}), "more"),
+        ] {
+            let fault = item.fault(&bad).expect("a fault");
+            assert!(fault.contains(word), "{bad}: {fault}");
+        }
+        assert_eq!(tool(json!({})).fault(&json!({"any": 1})), None);
+        for broken in [
+            json!({"type": "nonsense"}),
+            json!({"$ref": "http://192.0.2.1/schema"}),
+        ] {
+            let tool = tool(broken);
+            assert!(tool.refused.is_some() && tool.fault(&json!({})).is_some());
+        }
+    }
 
     /// O-21: allowed are the operator's marks minus what the server itself calls writing, and nothing is added.
     #[test]

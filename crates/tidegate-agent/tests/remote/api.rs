@@ -300,3 +300,30 @@ async fn a_write_that_was_answered_is_not_taken_for_undone() {
         host.shutdown().await;
     }
 }
+
+/// Bad input: arguments that do not fit the tool's schema go nowhere, and the model is told what is wrong with them.
+#[tokio::test]
+async fn arguments_outside_the_schema_are_not_sent() {
+    let server = Server::start(PUBLIC, |seen| answer(seen, "")).await;
+    let mut spec = api_spec(&server.url(""));
+    let Transport::Http { tools, .. } = &mut spec.transport else {
+        panic!("an HTTP API");
+    };
+    for tool in tools.values_mut() {
+        tool.schema = json!({
+            "type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"],
+        });
+    }
+    let host = host(network(Names::default()), vec![spec]);
+    let offer = host.offer(&acme(), SideEffectLevel::Write).await;
+    for tool in ["shop__get", "shop__write"] {
+        let refused = host.call(&offer, tool, r#"{"id": "../../admin"}"#).await;
+        assert_eq!(refused.code, Some(Code::InvalidArgument), "{tool}");
+        assert_eq!(refused.reached, Reached::No, "{tool}");
+        assert!(refused.text.contains("/id"), "{}", refused.text);
+    }
+    assert_eq!(server.seen().len(), 0);
+    let good = host.call(&offer, "shop__get", r#"{"id": 7}"#).await;
+    assert_eq!(good.text, "GET /get/7");
+    host.shutdown().await;
+}

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate_model::api::SideEffectLevel;
+use tidegate_model::{Code, api::SideEffectLevel};
 use tokio::time::sleep;
 
 use crate::{
@@ -25,6 +25,8 @@ count = 0
 def add(a: int, b: int) -> str:
     """Adds two numbers."""
     global count
+    if b < 0:
+        raise ValueError("no negative numbers")
     count += 1
     return f"{a + b} by call {count}"
 
@@ -91,8 +93,13 @@ async fn a_server_of_the_reference_implementation_is_used() {
         assert_eq!(offered(&offer), ["notes__add", "notes__slow"]);
         let answer = host.call(&offer, "notes__add", r#"{"a": 2, "b": 3}"#).await;
         assert_eq!((answer.code, answer.text.as_str()), (None, "5 by call 1"));
-        let answer = host.call(&offer, "notes__add", r#"{"a": "x"}"#).await;
+        let answer = host
+            .call(&offer, "notes__add", r#"{"a": 2, "b": -3}"#)
+            .await;
         assert!(answer.is_error && answer.code.is_none(), "{}", answer.text);
+        // What its own schema refuses does not reach it.
+        let answer = host.call(&offer, "notes__add", r#"{"a": "x"}"#).await;
+        assert_eq!(answer.code, Some(Code::InvalidArgument), "{}", answer.text);
         let answer = host.call(&offer, "notes__slow", "{}").await;
         assert_eq!((answer.code, answer.text.as_str()), (None, "done"));
         drop(server);

@@ -13,7 +13,7 @@ use tidegate_store::{
 };
 
 use super::{deleted, place, secret_state};
-use crate::{Engine, Error, Principal, checks};
+use crate::{Engine, Error, Principal, checks, secrets::seal_for_all};
 
 /// The longest address.
 const URL_MAX: usize = 2_000;
@@ -43,7 +43,7 @@ pub async fn put_provider(
         Some(key) => {
             checks::text("apiKey", key, KEY_MAX)?;
             let place = place(SealedTable::Providers, &name);
-            SecretChange::Set(engine.platform().keyring.seal(place, key.as_bytes())?)
+            SecretChange::Set(seal_for_all(engine, place, key.as_bytes()).await?)
         }
     };
     let provider = StoredProvider {

@@ -13,7 +13,7 @@ use tidegate_store::{
 };
 
 use super::{deleted, place, secret_state, tool_checks};
-use crate::{Engine, Error, Principal, config_bus};
+use crate::{Engine, Error, Principal, config_bus, secrets::seal_for_all};
 
 /// How long a call may take unless given.
 const CALL_TIMEOUT_MS: u64 = 60_000;
@@ -35,7 +35,7 @@ pub async fn put_tool_server(
             what: "secrets of a tool server",
         })?;
         let place = place(SealedTable::ToolServers, &name);
-        Some(engine.platform().keyring.seal(place, &plain)?)
+        Some(seal_for_all(engine, place, &plain).await?)
     };
     let call_timeout = request.call_timeout_ms.unwrap_or(CALL_TIMEOUT_MS);
     let idle_timeout = request.idle_timeout_ms.unwrap_or(call_timeout);

@@ -83,5 +83,5 @@ async fn catch_up(engine: &Engine) -> Result<(), Error> {
 
 /// An instance that was not seen for this long does not count any more.
 pub(crate) fn dead_after_ms(engine: &Engine) -> i64 {
-    i64::from(engine.settings().instance_heartbeat_ms).saturating_mul(5)
+    engine.settings().instance_dead_after_ms()
 }

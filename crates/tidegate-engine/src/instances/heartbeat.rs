@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Engine, Error, clock, config_bus,
+    secrets::SecretError,
     trouble::{Trouble, cause, chain, is_database_away},
 };
 
@@ -147,15 +148,34 @@ pub async fn beat(engine: &Engine) -> Result<(), Error> {
                 .map(|(pool, slots)| (pool.as_str(), slots))
                 .collect::<std::collections::BTreeMap<_, _>>()
         ),
+        key_ids: engine.platform().keyring.ids(),
     };
     let (asked_at, wall) = (Instant::now(), clock::now());
     let beaten = engine.store().beat(&heartbeat).await?;
     measure_skew(engine, asked_at.elapsed(), wall, beaten.now_ms);
+    notice_key(engine, beaten.key_in_force);
     if beaten.ahead {
         let dead_after = config_bus::dead_after_ms(engine);
         engine.store().note_in_force(dead_after).await?;
     }
     Ok(())
+}
+
+/// Follows the key that secrets are sealed with (R1.8). One that this instance does not have makes it unready.
+fn notice_key(engine: &Engine, in_force: Option<String>) {
+    let mut known = engine.platform().key_in_force.lock();
+    if *known == in_force {
+        return;
+    }
+    if let Some(key) = &in_force
+        && !engine.platform().keyring.has(key)
+    {
+        let error = SecretError::KeyReplaced {
+            in_force: key.clone(),
+        };
+        tracing::error!(%error, "this server cannot open secrets any more and takes itself out of service");
+    }
+    *known = in_force;
 }
 
 /// Compares the wall clock, half-way between question and answer, with the database's. The next beat publishes it.

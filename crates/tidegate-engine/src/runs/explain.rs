@@ -60,8 +60,8 @@ async fn waits(
     attempts: &[AttemptRow],
 ) -> Result<Vec<WaitByCause>, Error> {
     let requeues = store.requeues(row.run_id).await?;
-    let wakes = store.wakes(row.run_id).await?;
-    let Timeline { queued, parked } = timeline::of(row, attempts, &requeues, &wakes);
+    let pauses = store.pauses(row.run_id).await?;
+    let Timeline { queued, parked } = timeline::of(row, attempts, &requeues, &pauses);
     let history = match (queued.first(), queued.last()) {
         (Some(_), Some(_)) => {
             store

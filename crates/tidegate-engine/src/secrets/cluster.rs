@@ -84,5 +84,6 @@ fn wrong(keyring: &Keyring, check: &Sealed) -> SecretError {
     SecretError::WrongKey {
         sealed_with: check.key_id.clone(),
         current: keyring.current_id().to_owned(),
+        previous: keyring.previous_id().map(str::to_owned),
     }
 }

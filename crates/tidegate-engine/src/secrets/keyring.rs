@@ -97,6 +97,17 @@ impl Keyring {
         &self.0.current.id
     }
 
+    /// The id of the key before, where one was given.
+    pub fn previous_id(&self) -> Option<&str> {
+        self.0.previous.as_ref().map(|key| key.id.as_str())
+    }
+
+    /// The ids of all its keys; they tell nothing of the keys.
+    pub fn ids(&self) -> Vec<String> {
+        let ids = [Some(self.current_id()), self.previous_id()];
+        ids.into_iter().flatten().map(str::to_owned).collect()
+    }
+
     /// Whether one of the keys has this id.
     pub fn has(&self, key_id: &str) -> bool {
         self.key(key_id).is_some()
@@ -109,17 +120,33 @@ impl Keyring {
             .find(|key| key.id == id)
     }
 
-    /// Seals a secret for its place.
+    /// Seals a secret for its place under the current key.
     pub fn seal(&self, place: Place<'_>, secret: &[u8]) -> Result<Sealed, SecretError> {
+        Self::seal_under(&self.0.current, place, secret)
+    }
+
+    /// Seals a secret for its place under the key that the database is sealed with, whichever of the two it is: every
+    /// server reads that one, while the current key may be known to this server alone until it is rotated to.
+    pub fn seal_in_force(
+        &self,
+        in_force: &str,
+        place: Place<'_>,
+        secret: &[u8],
+    ) -> Result<Sealed, SecretError> {
+        let key = self.key(in_force).ok_or_else(|| SecretError::KeyReplaced {
+            in_force: in_force.to_owned(),
+        })?;
+        Self::seal_under(key, place, secret)
+    }
+
+    fn seal_under(key: &Key, place: Place<'_>, secret: &[u8]) -> Result<Sealed, SecretError> {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|_| SecretError::NoRandomness)?;
         let payload = Payload {
             msg: secret,
             aad: &place.associated(),
         };
-        let closed = self
-            .0
-            .current
+        let closed = key
             .cipher
             .encrypt(&XNonce::from(nonce), payload)
             .map_err(|_| SecretError::unreadable(place))?;
@@ -129,14 +156,16 @@ impl Keyring {
         envelope.extend_from_slice(&closed);
         Ok(Sealed {
             envelope,
-            key_id: self.0.current.id.clone(),
+            key_id: key.id.clone(),
         })
     }
 
     /// Opens what was sealed for this place.
     pub fn open(&self, place: Place<'_>, sealed: &Sealed) -> Result<SecretSlice<u8>, SecretError> {
         let unreadable = || SecretError::unreadable(place);
-        let key = self.key(&sealed.key_id).ok_or_else(unreadable)?;
+        let key = self
+            .key(&sealed.key_id)
+            .ok_or_else(|| SecretError::without_key(place, &sealed.key_id))?;
         let (version, rest) = sealed.envelope.split_first().ok_or_else(unreadable)?;
         if *version != VERSION {
             return Err(unreadable());

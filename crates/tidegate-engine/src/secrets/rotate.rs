@@ -1,7 +1,8 @@
 //! Sealing everything anew under the current key, row by row, while servers run (R1.8).
 //!
 //! Resumable by nature: what is sealed under the current key is done, whoever did it. The database's own secrets come
-//! last, so that as long as anything is left, a server without the previous key refuses to start.
+//! after all rows, so that as long as anything is left, a server without the previous key refuses to start. Servers seal
+//! with the key of the database's own secrets: rows that were stored meanwhile are looked for once more after these.
 
 use secrecy::ExposeSecret as _;
 use tidegate_store::{
@@ -58,38 +59,39 @@ pub(crate) fn row_place(table: SealedTable, name: &str) -> Place<'_> {
     }
 }
 
-/// Seals everything anew under the current key. `progress` is told after each batch how much is done.
+/// What a rotation does about servers that run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Servers {
+    /// Each that lives must have the key that is rotated to.
+    MustHaveKey {
+        /// One that was not seen for this long is dead.
+        dead_after_ms: i64,
+    },
+    /// They are known to be gone, or may fail.
+    AreIgnored,
+}
+
+/// Seals everything anew under the current key. `progress` is told after each batch how much is done. A server without
+/// that key could open nothing afterwards: while one lives, nothing is changed.
 pub async fn rotate(
     store: &Store,
     keyring: &Keyring,
     author: &Author,
+    servers: Servers,
     mut progress: impl FnMut(u64) + Send,
 ) -> Result<Rotation, SecretError> {
-    let mut resealed = 0;
-    let mut unreadable = Vec::new();
-    for table in SealedTable::ALL {
-        let mut after = String::new();
-        loop {
-            let rows = store
-                .sealed_otherwise(table, keyring.current_id(), &after, BATCH_ROWS)
-                .await?;
-            let Some(last) = rows.last() else { break };
-            after.clone_from(&last.name);
-            for row in rows {
-                match reseal(store, keyring, &row).await {
-                    Ok(done) => resealed += u64::from(done),
-                    Err(SecretError::Unreadable { .. }) => unreadable.push(UnreadableRow {
-                        table,
-                        name: row.name,
-                        key_id: row.sealed.key_id,
-                    }),
-                    Err(error) => return Err(error),
-                }
-            }
-            progress(resealed);
+    if let Servers::MustHaveKey { dead_after_ms } = servers {
+        let key = keyring.current_id();
+        let servers = store.instances_without_key(key, dead_after_ms).await?;
+        if !servers.is_empty() {
+            let key = key.to_owned();
+            return Err(SecretError::ServersWithoutKey { key, servers });
         }
     }
+    let mut resealed = 0;
+    reseal_rows(store, keyring, &mut resealed, &mut progress).await?;
     resealed += reseal_cluster(store, keyring).await?;
+    let unreadable = reseal_rows(store, keyring, &mut resealed, &mut progress).await?;
     if resealed > 0 {
         store
             .record_rotation(keyring.current_id(), resealed, author)
@@ -108,6 +110,39 @@ pub async fn rotate(
         unreadable,
         complete,
     })
+}
+
+/// Every row that is sealed otherwise; answers those that no key opens.
+async fn reseal_rows(
+    store: &Store,
+    keyring: &Keyring,
+    resealed: &mut u64,
+    progress: &mut (impl FnMut(u64) + Send),
+) -> Result<Vec<UnreadableRow>, SecretError> {
+    let mut unreadable = Vec::new();
+    for table in SealedTable::ALL {
+        let mut after = String::new();
+        loop {
+            let rows = store
+                .sealed_otherwise(table, keyring.current_id(), &after, BATCH_ROWS)
+                .await?;
+            let Some(last) = rows.last() else { break };
+            after.clone_from(&last.name);
+            for row in rows {
+                match reseal(store, keyring, &row).await {
+                    Ok(done) => *resealed += u64::from(done),
+                    Err(error) if error.is_unreadable() => unreadable.push(UnreadableRow {
+                        table,
+                        name: row.name,
+                        key_id: row.sealed.key_id,
+                    }),
+                    Err(error) => return Err(error),
+                }
+            }
+            progress(*resealed);
+        }
+    }
+    Ok(unreadable)
 }
 
 async fn reseal(store: &Store, keyring: &Keyring, row: &SealedRow) -> Result<bool, SecretError> {

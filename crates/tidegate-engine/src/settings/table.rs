@@ -181,6 +181,11 @@ settings! {
 }
 
 impl Settings {
+    /// An instance that was not heard of for this long is dead to the others.
+    pub fn instance_dead_after_ms(&self) -> i64 {
+        i64::from(self.instance_heartbeat_ms).saturating_mul(5)
+    }
+
     /// Where tools over HTTP may be called.
     pub fn egress(&self) -> Egress {
         Egress::new(self.tool_networks.clone())

@@ -54,7 +54,7 @@ pub async fn append(
     }
 }
 
-/// The events of an append, numbered without a gap from `first`, of kinds that a worker may write.
+/// The events of an append, numbered without a gap from `first`, of kinds that a worker may write, in their shapes.
 fn checked(given: Vec<NewEvent>, first: i64) -> Result<Vec<(EventKind, Value)>, Error> {
     if given.len() > limits::EVENTS_PER_APPEND_MAX {
         return Err(Error::invalid(
@@ -90,7 +90,11 @@ fn checked(given: Vec<NewEvent>, first: i64) -> Result<Vec<(EventKind, Value)>, 
                 format!("{} is written by the platform only", event.kind),
             ));
         }
-        refuse_nul(&format!("events[{index}].body"), &event.body)?;
+        let field = format!("events[{index}].body");
+        refuse_nul(&field, &event.body)?;
+        event.kind.refuse_body(&event.body).map_err(|shape| {
+            Error::invalid(field, format!("the body of {} must be {shape}", event.kind))
+        })?;
         events.push((event.kind, event.body));
     }
     Ok(events)

@@ -1,16 +1,17 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use secrecy::ExposeSecret as _;
 use tidegate_engine::{
     Engine, StartError, catalog,
-    secrets::{self, Keyring},
+    ready::readiness,
+    secrets::{self, Keyring, Rotation, SecretError, Servers},
 };
-use tidegate_model::InstanceId;
+use tidegate_model::{Code, InstanceId};
 use tidegate_store::{Author, secrets::SealedTable};
 
 use crate::{
     catalog::{provider, tool_server},
-    rig::{World, id, operator, store_at},
+    rig::{World, eventually, id, operator, store_at},
 };
 
 async fn start(world: &World, keyring: &Keyring) -> Result<Engine, StartError> {
@@ -101,11 +102,19 @@ async fn cut_short(engine: &Engine, both: &Keyring) {
     let (told, mut batches) = tokio::sync::mpsc::unbounded_channel();
     let cut = tokio::spawn(async move {
         let author = Author::shell("root");
-        secrets::rotate(&store, &ring, &author, |done| told.send(done).unwrap()).await
+        secrets::rotate(&store, &ring, &author, Servers::AreIgnored, |done| {
+            told.send(done).unwrap()
+        })
+        .await
     });
     assert!(batches.recv().await.unwrap() > 0);
     cut.abort();
     let _ = cut.await;
+}
+
+async fn rotated(engine: &Engine, both: &Keyring) -> Result<Rotation, SecretError> {
+    let author = Author::shell("root");
+    secrets::rotate(engine.store(), both, &author, Servers::AreIgnored, |_| {}).await
 }
 
 async fn refuses(world: &World, keyring: &Keyring) -> bool {
@@ -126,7 +135,6 @@ async fn an_interrupted_rotation_is_resumed() {
         .digest_key;
     let (_, new_text) = Keyring::generate().unwrap();
     let both = Keyring::new(&new_text, Some(&world.enc_key)).unwrap();
-    let author = Author::shell("root");
 
     cut_short(&engine, &both).await;
     let remaining = left(&engine, &old).await;
@@ -142,14 +150,10 @@ async fn an_interrupted_rotation_is_resumed() {
         .await
         .unwrap();
 
-    let done = secrets::rotate(engine.store(), &both, &author, |_| {})
-        .await
-        .unwrap();
+    let done = rotated(&engine, &both).await.unwrap();
     assert!(done.complete && done.unreadable.is_empty());
     assert_eq!(left(&engine, &old).await, 0);
-    let again = secrets::rotate(engine.store(), &both, &author, |_| {})
-        .await
-        .unwrap();
+    let again = rotated(&engine, &both).await.unwrap();
     assert_eq!(again.resealed, 0);
 
     let engine = start(&world, &new_alone).await.unwrap();
@@ -170,6 +174,110 @@ async fn an_interrupted_rotation_is_resumed() {
     assert!(refuses(&world, &world.keyring).await);
 }
 
+/// R1.8: a rotation that would shut out a server that runs is refused, names it, and changes nothing.
+#[tokio::test]
+async fn a_rotation_waits_until_every_server_has_the_key() {
+    let world = World::new().await;
+    let behind = start(&world, &world.keyring).await.unwrap();
+    fill(&behind, 1).await;
+    let (_, new_text) = Keyring::generate().unwrap();
+    let both = Keyring::new(&new_text, Some(&world.enc_key)).unwrap();
+    let ahead = start(&world, &both).await.unwrap();
+    let author = Author::shell("root");
+    let servers = Servers::MustHaveKey {
+        dead_after_ms: 60_000,
+    };
+    let before = ahead.store().sealed_counts().await.unwrap();
+    let refused = secrets::rotate(ahead.store(), &both, &author, servers, |_| {}).await;
+    let told = refused.unwrap_err().to_string();
+    let (behind, ahead_id) = (behind.instance().to_string(), ahead.instance().to_string());
+    assert!(
+        told.contains(&behind) && !told.contains(&ahead_id),
+        "{told}"
+    );
+    assert_eq!(ahead.store().sealed_counts().await.unwrap(), before);
+
+    // Its process has ended without a word.
+    sqlx::query("UPDATE instances SET seen_at = seen_at - interval '1 h' WHERE instance_id = $1")
+        .bind(behind.parse::<InstanceId>().unwrap().as_uuid())
+        .execute(world.db.pool())
+        .await
+        .unwrap();
+    let done = secrets::rotate(ahead.store(), &both, &author, servers, |_| {}).await;
+    assert!(done.unwrap().complete);
+}
+
+/// R1.8: while servers are given the new key one after the other, what each of them stores can be opened by all.
+#[tokio::test]
+async fn what_is_stored_between_two_restarts_opens_everywhere() {
+    let world = World::new().await;
+    let old = start(&world, &world.keyring).await.unwrap();
+    let (_, new_text) = Keyring::generate().unwrap();
+    let both = Keyring::new(&new_text, Some(&world.enc_key)).unwrap();
+    let new = start(&world, &both).await.unwrap();
+    fill(&new, 1).await;
+    let catalog = catalog::resolved(&old).await.unwrap();
+    assert!(catalog.providers[0].unreadable.is_none());
+    assert!(catalog.tool_servers[0].unreadable.is_none());
+    rotated(&new, &both).await.unwrap();
+    fill(&new, 2).await;
+    let new_alone = start(&world, &Keyring::new(&new_text, None).unwrap()).await;
+    let catalog = catalog::resolved(&new_alone.unwrap()).await.unwrap();
+    assert!(catalog.providers.iter().all(|p| p.unreadable.is_none()));
+}
+
+/// R1.8, R21.4: a server that a rotation has left behind takes itself out of service, says how to come back, and seals
+/// nothing that others could not open.
+#[tokio::test]
+async fn a_server_left_behind_is_unready_and_seals_nothing() {
+    let world = World::new().await;
+    let node = world.node().await;
+    fill(&node.engine, 1).await;
+    assert!(readiness(&node.engine).await.ready);
+    let (_, new_text) = Keyring::generate().unwrap();
+    let both = Keyring::new(&new_text, Some(&world.enc_key)).unwrap();
+    rotated(&node.engine, &both).await.unwrap();
+
+    let request = provider("https://api.example/v1", Some("too late"));
+    let refused = catalog::put_provider(&node.engine, &operator(), id("p0000"), request).await;
+    let problem = refused.unwrap_err().problem();
+    assert_eq!(problem.code, Code::SecretUnreadable);
+    let detail = problem.detail.as_deref().unwrap_or_default();
+    assert!(detail.contains(both.current_id()), "{problem:?}");
+    assert_eq!(left(&node.engine, world.keyring.current_id()).await, 0);
+    let unready = || async { !readiness(&node.engine).await.ready };
+    eventually("unready", Duration::from_secs(5), unready).await;
+    let checks = readiness(&node.engine).await.checks;
+    let key = checks.iter().find(|check| check.name == "key").unwrap();
+    assert!(!key.ok && key.detail.contains("restart it"), "{key:?}");
+    // What cannot be opened says the same, and not that it must be stored again.
+    let reopened = || async {
+        let catalog = catalog::resolved(&node.engine).await.unwrap();
+        let reason = catalog.providers[0].unreadable.clone();
+        reason.is_some_and(|reason| reason.contains("restart it with that key"))
+    };
+    eventually("the remedy is told", Duration::from_secs(10), reopened).await;
+}
+
+/// R1.8: where CONFIG_ENC_KEY_PREVIOUS is the wrong one, it is that one that is said to be wrong.
+#[tokio::test]
+async fn a_wrong_previous_key_is_named() {
+    let world = World::new().await;
+    start(&world, &world.keyring).await.unwrap();
+    let (_, new_text) = Keyring::generate().unwrap();
+    let (stranger, stranger_text) = Keyring::generate().unwrap();
+    let wrong = Keyring::new(&new_text, Some(&stranger_text)).unwrap();
+    let Err(StartError::WrongKey(error)) = start(&world, &wrong).await else {
+        panic!("a stranger's key starts");
+    };
+    let told = error.to_string();
+    assert!(
+        told.starts_with("CONFIG_ENC_KEY_PREVIOUS is not the key of this database")
+            && told.contains(stranger.current_id()),
+        "{told}"
+    );
+}
+
 /// R1.8: what neither key opens is counted and named, and keeps nothing else from being done.
 #[tokio::test]
 async fn a_rotation_steps_over_what_cannot_be_opened() {
@@ -182,9 +290,7 @@ async fn a_rotation_steps_over_what_cannot_be_opened() {
         .unwrap();
     let (_, new_text) = Keyring::generate().unwrap();
     let both = Keyring::new(&new_text, Some(&world.enc_key)).unwrap();
-    let done = secrets::rotate(engine.store(), &both, &Author::shell("root"), |_| {})
-        .await
-        .unwrap();
+    let done = rotated(&engine, &both).await.unwrap();
     assert_eq!(done.unreadable.len(), 1);
     assert_eq!(
         (

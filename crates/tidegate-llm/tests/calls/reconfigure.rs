@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use tidegate_llm::{Catalogue, ChatRequest, FaultKind, LlmError, UnusableProvider};
 use tidegate_mock_provider::{MockProvider, Scenario};
+use tidegate_model::Code;
 
 use crate::support::{Rig, catalogue, fault, foreground, name, one, request, rig};
 
@@ -87,6 +88,7 @@ async fn a_broken_provider_hurts_nobody_else() {
     let sealed = UnusableProvider {
         id: name("sealed"),
         reason: "its key cannot be opened".to_owned(),
+        code: Code::SecretUnreadable,
     };
     all.unusable.push(sealed.clone());
     let unusable = rig.providers.replace(all);
@@ -99,16 +101,18 @@ async fn a_broken_provider_hurts_nobody_else() {
         "{}",
         unusable[1].reason
     );
-    for (alias, words) in [
-        ("broken", "ca_file"),
-        ("sealed", "cannot be opened"),
-        ("orphan", "tidegate provider set"),
+    let configured = (Code::ModelNotConfigured, false);
+    for (alias, words, expected) in [
+        ("broken", "ca_file", configured),
+        ("sealed", "cannot be opened", (Code::SecretUnreadable, true)),
+        ("orphan", "tidegate provider set", configured),
     ] {
         let error = rig.providers.model(&name(alias)).unwrap_err();
         assert!(
             matches!(&error, LlmError::Unusable { reason, .. } if reason.contains(words)),
             "{error}"
         );
+        assert_eq!((error.code(), error.is_transient()), expected, "{alias}");
     }
     rig.ask("still works").await.unwrap();
     assert_eq!(rig.providers.views().len(), 3);

@@ -192,7 +192,10 @@ pub struct NewEvent {
     pub seq: i64,
     /// What it says; only kinds that a worker may write.
     pub kind: EventKind,
-    /// Depends on the kind.
+    /// Depends on the kind, and may say more than its kind asks for. `message.delta`: `text`, a string.
+    /// `message.completed`: `role`, and `content`, a string or an object. `model.called`: `model`, a string, and `usage`, an
+    /// object whose `inputTokens` and `outputTokens` are whole numbers or null. `tool.called`: `callId` and `tool`,
+    /// strings. `tool.finished`: these and `isError`, true or false. `worker.note`: any JSON.
     #[serde(default)]
     pub body: Value,
 }

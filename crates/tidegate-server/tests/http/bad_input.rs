@@ -188,6 +188,37 @@ async fn bad_parameters_and_headers_are_refused_by_name() {
     assert_eq!(answer.refusal(), "UNKNOWN_FIELD force");
 }
 
+/// R4.6: a body that is not of its kind's shape would be shown to everybody who reads the stream.
+#[tokio::test]
+async fn bodies_of_events_are_of_their_kind() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    let run = rig.submit(&acme).await;
+    let lease = rig.claim(&worker).await;
+    let first = lease["nextSeq"].as_i64().unwrap();
+    let note = json!({"seq": first, "kind": "worker.note", "body": "free"});
+    let append = async |kind: &str, body: Value| {
+        let events = json!([note, {"seq": first + 1, "kind": kind, "body": body}]);
+        let body = json!({"fence": lease["fence"], "events": events});
+        rig.post(&format!("/v1/worker/runs/{run}/events"), &worker, body)
+            .await
+    };
+    for (kind, body) in [
+        ("message.delta", json!("zz")),
+        ("message.completed", Value::Null),
+        ("model.called", json!([1])),
+        ("tool.called", json!({"tool": "t"})),
+        ("tool.finished", json!({"callId": "c", "tool": "t"})),
+    ] {
+        let refusal = append(kind, body).await.refusal();
+        assert_eq!(refusal, "INVALID_ARGUMENT events[1].body", "{kind}");
+    }
+    // Nothing of what was refused was written: the same numbers are still free.
+    let good = append("message.delta", json!({"text": "hello"})).await;
+    assert!(good.status.is_success(), "{good:?}");
+}
+
 /// R3.1: the same key and body is the same run, another body a conflict; what is refused is not remembered.
 #[tokio::test]
 async fn a_replayed_key_with_another_body_is_a_conflict() {

@@ -157,7 +157,9 @@ impl Fleet {
     }
 
     /// Moves scheduled and backed-off runs that are due into the queue; answers how many. A run that has waited for its
-    /// own time keeps no claim to the head: rank 1.
+    /// own time keeps no claim to the head: rank 1. One whose lease was lost does (R3.11), for the worker's end was not
+    /// its own doing: it comes back where the first loss would have put it, or what was submitted since would be done
+    /// before it. How the last attempt ended stands in its row, whose fence is the parked one.
     pub async fn wake_due(
         &self,
         scope: &str,
@@ -174,7 +176,11 @@ impl Fleet {
             )
             INSERT INTO run_queue (scope, bucket, tenant, class, rank, urgency, run_id, attempts, fence_number,
                 leases_lost, spent_tokens, spent_ms, next_seq, expires_at)
-            SELECT m.scope, m.bucket, m.tenant, m.class, 1, m.urgency, m.run_id, m.attempts, m.fence_number,
+            SELECT m.scope, m.bucket, m.tenant, m.class,
+                CASE WHEN m.why = 'retry_backoff' AND EXISTS (
+                    SELECT FROM run_attempts t WHERE t.tenant = m.tenant AND t.run_id = m.run_id
+                        AND t.fence_number = m.fence_number AND t.outcome = 'lease_lost') THEN 0 ELSE 1 END,
+                m.urgency, m.run_id, m.attempts, m.fence_number,
                 m.leases_lost, m.spent_tokens, m.spent_ms, m.next_seq,
                 least(a.deadline, clock_timestamp() + $2::bigint * interval '1 millisecond')
             FROM moved m JOIN agent_runs a ON a.tenant = m.tenant AND a.run_id = m.run_id"#,

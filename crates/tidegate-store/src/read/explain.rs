@@ -74,6 +74,15 @@ pub struct OpenWait {
     pub wait: LaneWait,
 }
 
+/// When a run waited for something that is no queueing: a child, a time, a person.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pauses {
+    /// Its reviews began.
+    pub reviews: Vec<DateTime<Utc>>,
+    /// It was woken, or the last effect in question was resolved.
+    pub ends: Vec<DateTime<Utc>>,
+}
+
 impl TenantStore {
     /// The ended attempts of a run, oldest first.
     pub async fn attempts(&self, run: RunId) -> Result<Vec<AttemptRow>, Error> {
@@ -125,16 +134,31 @@ impl TenantStore {
         .await?)
     }
 
-    /// When a run that waited was woken; oldest first.
-    pub async fn wakes(&self, run: RunId) -> Result<Vec<DateTime<Utc>>, Error> {
-        Ok(sqlx::query_scalar!(
-            "SELECT at FROM run_events WHERE tenant = $1 AND run_id = $2 AND kind = $3 ORDER BY seq",
+    /// Since when a run stood in review, and when it was woken or its review was over; oldest first.
+    pub async fn pauses(&self, run: RunId) -> Result<Pauses, Error> {
+        let rows = sqlx::query!(
+            r#"SELECT at, kind = $4 AS "review!" FROM run_events
+               WHERE tenant = $1 AND run_id = $2
+                 AND (kind IN ($3, $4) OR kind = $5 AND body -> 'left' = '0')
+               ORDER BY seq"#,
             self.key(),
             run.as_uuid(),
             EventKind::RunWoken.as_str(),
+            EventKind::RunReview.as_str(),
+            EventKind::RunResolved.as_str(),
         )
         .fetch_all(self.pool())
-        .await?)
+        .await?;
+        let mut pauses = Pauses::default();
+        for row in rows {
+            let list = if row.review {
+                &mut pauses.reviews
+            } else {
+                &mut pauses.ends
+            };
+            list.push(row.at);
+        }
+        Ok(pauses)
     }
 
     /// How many runs stand before a place in a lane, counted up to 1,000.

@@ -83,9 +83,7 @@ impl DevCommand {
         home: &Home,
     ) -> Outcome {
         let settings = home.settings(&loaded.settings);
-        let server = Server::start(Arc::new(settings), local, Migrations::Apply)
-            .await
-            .map_err(|failure| lost_key(failure, home))?;
+        let server = Server::start(Arc::new(settings), local, Migrations::Apply).await?;
         let (store, url) = (server.engine().store().clone(), server.url().to_owned());
         let mut applied = server.applied();
         let end = CancellationToken::new();
@@ -203,21 +201,6 @@ fn warn_of_ignored(context: &Context, loaded: &Loaded) {
             "{name} is ignored: `tidegate dev` has a database and a key of its own; `tidegate serve` uses yours"
         ));
     }
-}
-
-/// A wrong key here means that the key's file is not the one of the data beside it.
-fn lost_key(failure: Failure, home: &Home) -> Failure {
-    if !failure
-        .messages
-        .iter()
-        .any(|text| text.contains("CONFIG_ENC_KEY is not the key"))
-    {
-        return failure;
-    }
-    let dir = home.dir().display();
-    failure.remedy(format!(
-        "put the file {dir}/key back, or start over with `tidegate dev --fresh`"
-    ))
 }
 
 fn announce(context: &Context, home: &Home, ready: &Ready) {

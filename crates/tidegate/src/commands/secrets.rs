@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 use serde_json::json;
-use tidegate_engine::secrets::{self, UnreadableRow};
-use tidegate_store::{Author, secrets::KeyCount};
+use tidegate_engine::secrets::{self, Keyring, Servers, UnreadableRow};
+use tidegate_store::{Author, Store, secrets::KeyCount};
 
 use crate::{
     cli::Context,
@@ -16,17 +16,20 @@ use crate::{
 /// Secrets at rest: provider keys and the environment of tool servers.
 #[derive(Debug, Subcommand)]
 pub enum SecretsCommand {
-    /// Seal everything anew under CONFIG_ENC_KEY; needs the key before in CONFIG_ENC_KEY_PREVIOUS. May be interrupted
-    /// and repeated
-    Rotate,
-    /// Show how much is sealed under which key, and what cannot be opened
+    /// Seal everything anew under CONFIG_ENC_KEY; needs the key before in CONFIG_ENC_KEY_PREVIOUS. Refused while servers
+    /// run that do not have CONFIG_ENC_KEY. May be interrupted and repeated
+    Rotate {
+        /// Rotate even if servers without the new key seem to run: they are known to be gone, or may fail
+        #[arg(long)]
+        force: bool,
+    },
+    /// Show how much is sealed under which key, and what cannot be opened; exit code 1 where something cannot
     Status,
 }
 
 impl SecretsCommand {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Outcome {
-        let output = context.output;
         let settings = context.settings()?.settings;
         settings.require_for_serve()?;
         let keyring = database::keyring(&settings)?;
@@ -35,56 +38,74 @@ impl SecretsCommand {
         database::prepare(&store, &by, Migrations::Check, None, database::AT_ONCE).await?;
         database::check_key(&store, &keyring).await?;
         match self {
-            Self::Rotate => {
-                let author = Author::shell(&database::user());
-                let progress = |done: u64| output.note(&format!("{done} sealed anew"));
-                let rotation = secrets::rotate(&store, &keyring, &author, progress)
-                    .await
-                    .map_err(|error| database::secret_failure(&error))?;
-                let answer = json!({
-                    "resealed": rotation.resealed,
-                    "complete": rotation.complete,
-                    "keys": keys(&rotation.counts),
-                    "unreadable": rows(&rotation.unreadable),
-                });
-                output.show(&answer, |_| {
-                    let next = if rotation.complete {
-                        "done: CONFIG_ENC_KEY_PREVIOUS is no longer needed"
-                    } else {
-                        "not complete: rows below cannot be opened; store their secrets again"
-                    };
-                    format!(
-                        "{} sealed anew\n{}\n{next}\n{}",
-                        rotation.resealed,
-                        key_table(&rotation.counts),
-                        row_list(&rotation.unreadable)
-                    )
-                });
-                if !rotation.complete {
-                    return Ok(Exit::Failed);
-                }
+            Self::Rotate { force } => {
+                let servers = if force {
+                    Servers::AreIgnored
+                } else {
+                    Servers::MustHaveKey {
+                        dead_after_ms: settings.instance_dead_after_ms(),
+                    }
+                };
+                rotate(context, &store, &keyring, servers).await
             }
-            Self::Status => {
-                let status = secrets::status(&store, &keyring)
-                    .await
-                    .map_err(|error| database::secret_failure(&error))?;
-                let answer = json!({
-                    "currentKey": status.current,
-                    "keys": keys(&status.counts),
-                    "unreadable": rows(&status.unreadable),
-                });
-                output.show(&answer, |_| {
-                    format!(
-                        "current key {}\n{}\n{}",
-                        status.current,
-                        key_table(&status.counts),
-                        row_list(&status.unreadable)
-                    )
-                });
-            }
+            Self::Status => status(context, &store, &keyring).await,
         }
-        Ok(Exit::Success)
     }
+}
+
+async fn rotate(context: &Context, store: &Store, keyring: &Keyring, servers: Servers) -> Outcome {
+    let output = context.output;
+    let author = Author::shell(&database::user());
+    let progress = |done: u64| output.note(&format!("{done} sealed anew"));
+    let rotation = secrets::rotate(store, keyring, &author, servers, progress)
+        .await
+        .map_err(|error| database::secret_failure(&error))?;
+    let answer = json!({
+        "resealed": rotation.resealed,
+        "complete": rotation.complete,
+        "keys": keys(&rotation.counts),
+        "unreadable": rows(&rotation.unreadable),
+    });
+    output.show(&answer, |_| {
+        let next = if !rotation.unreadable.is_empty() {
+            "not all: the rows below cannot be opened"
+        } else if rotation.complete {
+            "done: CONFIG_ENC_KEY_PREVIOUS is no longer needed"
+        } else {
+            "not complete: run it again"
+        };
+        format!(
+            "{} sealed anew\n{}\n{next}\n{}",
+            rotation.resealed,
+            key_table(&rotation.counts),
+            row_list(keyring, &rotation.unreadable)
+        )
+    });
+    Ok(exit(rotation.complete && rotation.unreadable.is_empty()))
+}
+
+async fn status(context: &Context, store: &Store, keyring: &Keyring) -> Outcome {
+    let status = secrets::status(store, keyring)
+        .await
+        .map_err(|error| database::secret_failure(&error))?;
+    let answer = json!({
+        "currentKey": status.current,
+        "keys": keys(&status.counts),
+        "unreadable": rows(&status.unreadable),
+    });
+    context.output.show(&answer, |_| {
+        format!(
+            "current key {}\n{}\n{}",
+            status.current,
+            key_table(&status.counts),
+            row_list(keyring, &status.unreadable)
+        )
+    });
+    Ok(exit(status.unreadable.is_empty()))
+}
+
+const fn exit(good: bool) -> Exit {
+    if good { Exit::Success } else { Exit::Failed }
 }
 
 fn keys(counts: &[KeyCount]) -> serde_json::Value {
@@ -110,8 +131,8 @@ fn key_table(counts: &[KeyCount]) -> String {
     )
 }
 
-fn row_list(unreadable: &[UnreadableRow]) -> String {
-    unreadable
+fn row_list(keyring: &Keyring, unreadable: &[UnreadableRow]) -> String {
+    let mut lines: Vec<String> = unreadable
         .iter()
         .map(|row| {
             format!(
@@ -121,6 +142,21 @@ fn row_list(unreadable: &[UnreadableRow]) -> String {
                 row.key_id
             )
         })
-        .collect::<Vec<_>>()
-        .join("\n")
+        .collect();
+    let wrong = keyring.previous_id().filter(|_| {
+        let missing = |row: &UnreadableRow| !keyring.has(&row.key_id);
+        unreadable.iter().any(missing)
+    });
+    if let Some(previous) = wrong {
+        lines.push(format!(
+            "CONFIG_ENC_KEY_PREVIOUS is key {previous} and opens none of them: give the key named above, or store the \
+             secrets again"
+        ));
+    } else if !unreadable.is_empty() {
+        lines.push(
+            "give the key named above as CONFIG_ENC_KEY_PREVIOUS, or store the secrets again"
+                .to_owned(),
+        );
+    }
+    lines.join("\n")
 }

@@ -12,6 +12,7 @@ use tidegate_engine::{
 use tidegate_llm::{
     Catalogue, LimiterSettings, ModelRoute, ProviderConfig, Providers, UnusableProvider,
 };
+use tidegate_model::Code;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -81,6 +82,7 @@ fn for_models(settings: &Settings, catalogue: &ResolvedCatalog) -> Catalogue {
             Some(reason) => built.unusable.push(UnusableProvider {
                 id: provider.name.clone(),
                 reason: reason.clone(),
+                code: Code::SecretUnreadable,
             }),
             None => built.providers.push(ProviderConfig {
                 api_key: provider.api_key.clone(),

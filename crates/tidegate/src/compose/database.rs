@@ -188,6 +188,10 @@ pub async fn check_key(store: &Store, keyring: &Keyring) -> Outcome<()> {
 pub fn secret_failure(error: &SecretError) -> Failure {
     match error {
         SecretError::Store(cause) => store_failure(cause),
+        SecretError::ServersWithoutKey { .. } => Failure::failed(error.to_string()).remedy(
+            "give every server the new key as CONFIG_ENC_KEY and the old one as CONFIG_ENC_KEY_PREVIOUS, restart one after \
+             the other, rotate, then take CONFIG_ENC_KEY_PREVIOUS away; `--force` rotates where they are known to be gone",
+        ),
         SecretError::WrongKey { .. } | SecretError::Malformed { .. } => {
             Failure::usage(error.to_string())
         }

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use secrecy::{ExposeSecret, SecretString};
 use tidegate_embedded::{Cluster, EmbeddedError, Options, default_data_dir};
 use tidegate_engine::{
-    secrets::{Keyring, SecretError},
+    secrets::{self, Keyring, SecretError},
     settings::Settings,
 };
+use tidegate_store::{ConnectOptions, Store};
 
 use crate::{
+    compose::database,
     exit::Exit,
     failure::{Failure, Outcome, chain},
     profile::{self, write_private},
@@ -84,12 +86,20 @@ impl Home {
             remove(&dir.join("key"))?;
             remove(&dir.join(profile::FILE))?;
         }
-        let key = keep_key(&dir.join("key"))?;
         cluster
             .create_database(DATABASE)
             .await
             .map_err(|error| embedded_failure(&error))?;
-        Ok(Self { dir, cluster, key })
+        match the_key(&dir.join("key"), &cluster.socket_url(DATABASE)).await {
+            Ok(key) => Ok(Self { dir, cluster, key }),
+            Err(failure) => {
+                cluster
+                    .stop()
+                    .await
+                    .map_err(|error| embedded_failure(&error))?;
+                Err(failure)
+            }
+        }
     }
 
     /// The directory.
@@ -140,20 +150,37 @@ impl Home {
     }
 }
 
-/// The key of the directory, made where there is none.
-fn keep_key(path: &Path) -> Outcome<SecretString> {
+/// The key of the directory, which must be the one of the data beside it (R1.1). It is made where there is none, but not
+/// where the data have one: a new one would open nothing, and stand where the lost one belongs.
+async fn the_key(path: &Path, database_url: &str) -> Outcome<SecretString> {
+    let store = tidegate_store::connect(&ConnectOptions::new(database_url.to_owned()))
+        .map(Store::new)
+        .map_err(|error| Failure::failed(chain(&error)))?;
+    let kept = kept_key(path)?;
+    let keyring = match &kept {
+        Some(key) => Keyring::new(key, None).map_err(|error| malformed_key(path, &error))?,
+        None => {
+            Keyring::generate()
+                .map_err(|error| Failure::failed(error.to_string()))?
+                .0
+        }
+    };
+    let proven = secrets::refuse_wrong_key(&store, &keyring).await;
+    store.pool().close().await;
+    match (proven, kept) {
+        (Ok(()), Some(key)) => Ok(key),
+        (Ok(()), None) => make_key(path),
+        (Err(SecretError::WrongKey { sealed_with, .. }), kept) => {
+            Err(foreign_key(path, &sealed_with, kept.is_some()))
+        }
+        (Err(error), _) => Err(database::secret_failure(&error)),
+    }
+}
+
+fn kept_key(path: &Path) -> Outcome<Option<SecretString>> {
     match std::fs::read_to_string(path) {
-        Ok(text) => {
-            let key = SecretString::from(text.trim());
-            Keyring::new(&key, None).map_err(|error| malformed_key(path, &error))?;
-            Ok(key)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let (_, key) =
-                Keyring::generate().map_err(|error| Failure::failed(error.to_string()))?;
-            write_private(path, &format!("{}\n", key.expose_secret()))?;
-            Ok(key)
-        }
+        Ok(text) => Ok(Some(SecretString::from(text.trim()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Failure::caused(
             Exit::Usage,
             format!("cannot read the key {}", path.display()),
@@ -162,12 +189,32 @@ fn keep_key(path: &Path) -> Outcome<SecretString> {
     }
 }
 
+fn make_key(path: &Path) -> Outcome<SecretString> {
+    let (_, key) = Keyring::generate().map_err(|error| Failure::failed(error.to_string()))?;
+    write_private(path, &format!("{}\n", key.expose_secret()))?;
+    Ok(key)
+}
+
+fn foreign_key(path: &Path, sealed_with: &str, is_there: bool) -> Failure {
+    let file = path.display();
+    let wrong = if is_there {
+        format!("the key in {file} is not the one of the data beside it")
+    } else {
+        format!("the key's file {file} is missing")
+    };
+    Failure::usage(format!("{wrong}, which were sealed with key {sealed_with}"))
+        .remedy(put_it_back(path))
+}
+
 /// The keyring speaks of the variable; here the text comes from a file.
 fn malformed_key(path: &Path, error: &SecretError) -> Failure {
     let file = path.display().to_string();
-    Failure::usage(error.to_string().replace("CONFIG_ENC_KEY", &file)).remedy(format!(
-        "put the file {file} back, or start over with `--fresh`"
-    ))
+    Failure::usage(error.to_string().replace("CONFIG_ENC_KEY", &file)).remedy(put_it_back(path))
+}
+
+fn put_it_back(path: &Path) -> String {
+    let file = path.display();
+    format!("put the file {file} back, or start over with `tidegate dev --fresh`")
 }
 
 fn remove(path: &Path) -> Outcome<()> {

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use tidegate_testkit::{Proc, Running, scratch};
 
-use crate::rig::{Ended, PATIENCE, checkout, ready, run, run_where_it_is};
+use crate::rig::{Ended, OTHER_KEY, PATIENCE, checkout, ready, run, run_where_it_is};
 
 /// `nobody` on every Linux we know.
 const NOBODY: u32 = 65_534;
@@ -109,6 +109,35 @@ async fn data_survive_a_restart_and_fresh_starts_over() {
         std::fs::read_to_string(dev.dir.join("key")).expect("key"),
         key
     );
+    stop(running).await;
+}
+
+/// R1.1, R1.2: data whose key is gone or another one are refused by the name of the file, and no key is written in its
+/// place.
+#[tokio::test]
+async fn a_lost_key_is_not_replaced() {
+    let dev = Dev::new("dev-lost-key");
+    let (running, _) = dev.start(&["--no-seed"]).await;
+    stop(running).await;
+    let file = dev.dir.join("key");
+    let kept = std::fs::read_to_string(&file).expect("key");
+    let refused = async || {
+        let ended = run(dev.command(&["--no-seed"])).await.failed_with(2);
+        assert!(
+            ended.stderr.contains(file.to_str().expect("a path"))
+                && ended.stderr.contains("--fresh")
+                && !ended.stderr.contains("CONFIG_ENC_KEY"),
+            "{}",
+            ended.stderr
+        );
+    };
+    std::fs::remove_file(&file).expect("lost");
+    refused().await;
+    assert!(!file.exists(), "no new key where the data have one");
+    std::fs::write(&file, OTHER_KEY).expect("another key");
+    refused().await;
+    std::fs::write(&file, kept).expect("put back");
+    let (running, _) = dev.start(&["--no-seed"]).await;
     stop(running).await;
 }
 

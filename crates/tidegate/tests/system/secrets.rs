@@ -8,6 +8,8 @@ use tidegate_testkit::{Proc, Running, TestDb};
 
 use crate::rig::{Ended, KEY, OTHER_KEY, ready, run, serve, with_database};
 
+const THIRD_KEY: &str = "ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
+
 const CANARY: &str = "sk-canary-5a1f0c";
 
 /// R1.8: both keys, then rotate, then the new key alone; the old one is refused; the secret is shown nowhere.
@@ -40,6 +42,47 @@ async fn a_rotation_ends_with_the_new_key_alone() {
     for text in [&rotated.stdout, &rotated.stderr, &status.stdout] {
         assert!(!text.contains(CANARY) && !text.contains(KEY) && !text.contains(OTHER_KEY));
     }
+}
+
+/// R1.8: a rotation under a running server is refused before it changes anything, with the steps; `--force` goes ahead.
+/// What cannot be opened then makes `status` fail, and a wrong previous key is named.
+#[tokio::test]
+async fn a_rotation_under_a_running_server_is_refused() {
+    let db = TestDb::new().await;
+    let mut server = serve(&db).start();
+    ready(&mut server).await;
+    let with_keys = |args: &[&str], previous: &str| {
+        with_database(&db, args)
+            .env("CONFIG_ENC_KEY", OTHER_KEY)
+            .env("CONFIG_ENC_KEY_PREVIOUS", previous)
+    };
+    let wrong = with_keys(&["secrets", "rotate"], THIRD_KEY);
+    let wrong = run(wrong).await.failed_with(2);
+    let named = "CONFIG_ENC_KEY_PREVIOUS is not the key of this database";
+    assert!(wrong.stderr.contains(named), "{}", wrong.stderr);
+    let refused = run(with_keys(&["secrets", "rotate"], KEY)).await;
+    let refused = refused.failed_with(1);
+    for word in ["ins_", "restart one after the other", "--force"] {
+        assert!(refused.stderr.contains(word), "{word}: {}", refused.stderr);
+    }
+    run(with_database(&db, &["secrets", "status"]))
+        .await
+        .succeeded();
+    let forced = with_keys(&["secrets", "rotate", "--force"], KEY);
+    run(forced).await.succeeded();
+    server.term();
+    server.wait(crate::rig::PATIENCE).await;
+
+    sqlx::query(
+        "INSERT INTO providers (name, kind, base_url, sealed, sealed_key)
+         VALUES ('p', 'openai', 'http://127.0.0.1:9/v1', '\\x00', 'lost')",
+    )
+    .execute(db.pool())
+    .await
+    .expect("a row of a lost key");
+    let status = with_database(&db, &["secrets", "status"]).env("CONFIG_ENC_KEY", OTHER_KEY);
+    let status = run(status).await.failed_with(1);
+    assert!(status.stdout.contains("providers p"), "{}", status.stdout);
 }
 
 async fn store_a_secret(db: &TestDb, admin: &str) {

@@ -9,7 +9,7 @@ use tidegate_model::{
 };
 use tidegate_policy::reasons::waits::Interval;
 use tidegate_store::read::{
-    explain::{AttemptRow, Requeue},
+    explain::{AttemptRow, Pauses, Requeue},
     runs::{RunPlace, RunRow},
 };
 
@@ -29,15 +29,20 @@ pub(super) fn of(
     row: &RunRow,
     attempts: &[AttemptRow],
     requeues: &[Requeue],
-    wakes: &[DateTime<Utc>],
+    pauses: &Pauses,
 ) -> Timeline {
     let mut timeline = Timeline::default();
     let mut since = row.created_at;
     let mut first = true;
-    // What an attempt that waited began: the wait itself is no queueing, what follows its end is.
+    // What an attempt that waited began, or one that left a question to a person: the wait itself is no queueing, what
+    // follows its end is.
     let waited = |attempt: &AttemptRow| {
-        let until = wakes.iter().find(|at| **at >= attempt.ended_at);
-        (attempt.outcome == AttemptOutcome::Waiting).then_some(until.copied())
+        let until = pauses.ends.iter().find(|at| **at >= attempt.ended_at);
+        let in_review = |at: &DateTime<Utc>| {
+            same_statement(*at, attempt.ended_at) && same_statement(attempt.ended_at, *at)
+        };
+        (attempt.outcome == AttemptOutcome::Waiting || pauses.reviews.iter().any(in_review))
+            .then_some(until.copied())
     };
     let mut wait = None;
     for attempt in attempts {
@@ -76,7 +81,7 @@ pub(super) fn of(
             }
         }
         // Ended without a lease: what it waited for in the end stands in the lane's history, if anywhere.
-        RunPlace::Ended(ended) if since < ended.ended_at => {
+        RunPlace::Ended(ended) if !same_statement(since, ended.ended_at) => {
             let start = resumed_at(since, ended.ended_at, requeues).unwrap_or(since);
             let due = row
                 .run_at
@@ -112,7 +117,7 @@ impl Timeline {
         to: DateTime<Utc>,
         requeues: &[Requeue],
     ) {
-        if (to - from).num_milliseconds() <= SAME_STATEMENT_MS {
+        if same_statement(from, to) {
             return;
         }
         if !first {
@@ -145,6 +150,11 @@ fn resumed_at(
         .filter(|requeue| requeue.was_ended && from <= requeue.at && requeue.at <= to)
         .map(|requeue| requeue.at)
         .next_back()
+}
+
+/// Also where the second is not after the first.
+fn same_statement(first: DateTime<Utc>, second: DateTime<Utc>) -> bool {
+    (second - first).num_milliseconds() <= SAME_STATEMENT_MS
 }
 
 fn interval(from: DateTime<Utc>, to: DateTime<Utc>) -> Option<Interval> {
@@ -266,7 +276,7 @@ mod tests {
         let mut turn = run(queued(30), 50);
         turn.run_at = Some(at(10));
         turn.conversation_id = Some(ConversationId::new());
-        let timeline = of(&turn, &[], &[], &[]);
+        let timeline = of(&turn, &[], &[], &Pauses::default());
         assert_eq!(timeline.queued, [seconds(30, 50)]);
         assert_eq!(
             timeline.parked,
@@ -285,7 +295,7 @@ mod tests {
             at: at(60),
             was_ended: true,
         };
-        let timeline = of(&run(queued(60), 70), &attempts, &[back], &[]);
+        let timeline = of(&run(queued(60), 70), &attempts, &[back], &Pauses::default());
         let expected = [seconds(0, 5), seconds(20, 25), seconds(60, 70)];
         assert_eq!(timeline.queued, expected);
         assert_eq!(
@@ -297,7 +307,12 @@ mod tests {
             at: at(15),
             was_ended: false,
         };
-        let timeline = of(&run(queued(15), 15), &attempts[..1], &[early], &[]);
+        let timeline = of(
+            &run(queued(15), 15),
+            &attempts[..1],
+            &[early],
+            &Pauses::default(),
+        );
         assert_eq!(
             timeline.parked,
             [(QueueReason::RetryBackoff, seconds(10, 15))]
@@ -306,9 +321,14 @@ mod tests {
 
     #[test]
     fn what_ended_without_a_lease_waited_until_then() {
-        let timeline = of(&run(ended(40), 90), &[], &[], &[]);
+        let timeline = of(&run(ended(40), 90), &[], &[], &Pauses::default());
         assert_eq!(timeline.queued, [seconds(0, 40)]);
-        let timeline = of(&run(ended(10), 90), &[attempt(0, 5, 10)], &[], &[]);
+        let timeline = of(
+            &run(ended(10), 90),
+            &[attempt(0, 5, 10)],
+            &[],
+            &Pauses::default(),
+        );
         assert_eq!(timeline.queued, [seconds(0, 5)]);
         assert_eq!(timeline.parked, []);
         let parked = RunPlace::Parked(Parked {
@@ -321,7 +341,12 @@ mod tests {
             last_code: None,
         });
         // Waiting is no queueing.
-        let timeline = of(&run(parked, 90), &[attempt(0, 5, 10)], &[], &[]);
+        let timeline = of(
+            &run(parked, 90),
+            &[attempt(0, 5, 10)],
+            &[],
+            &Pauses::default(),
+        );
         assert_eq!((timeline.queued.len(), timeline.parked.len()), (1, 0));
     }
 
@@ -332,7 +357,10 @@ mod tests {
             outcome: AttemptOutcome::Waiting,
             ..attempt(0, 5, 10)
         };
-        let woken = [at(40)];
+        let woken = Pauses {
+            ends: vec![at(40)],
+            ..Pauses::default()
+        };
         let timeline = of(
             &run(queued(40), 45),
             std::slice::from_ref(&waiting),
@@ -345,7 +373,41 @@ mod tests {
         let timeline = of(&run(ended(50), 90), &later, &[], &woken);
         assert_eq!((timeline.queued.len(), timeline.parked.len()), (2, 0));
         // Cancelled while it waited.
-        let timeline = of(&run(ended(30), 90), &[waiting], &[], &[]);
+        let timeline = of(&run(ended(30), 90), &[waiting], &[], &Pauses::default());
         assert_eq!((timeline.queued.len(), timeline.parked.len()), (1, 0));
+    }
+
+    /// R3.9: a review waits for a person: neither queueing nor backing off, whatever comes after it.
+    #[test]
+    fn a_review_is_left_out() {
+        let resolved = Pauses {
+            reviews: vec![at(10)],
+            ends: vec![at(40)],
+        };
+        let attempts = [attempt(0, 5, 10), attempt(40, 43, 50), attempt(60, 61, 70)];
+        let timeline = of(&run(queued(40), 45), &attempts[..1], &[], &resolved);
+        assert_eq!(timeline.queued, [seconds(0, 5), seconds(40, 45)]);
+        assert_eq!(timeline.parked, []);
+        // A backoff after the second attempt is still one.
+        let timeline = of(&run(ended(70), 90), &attempts, &[], &resolved);
+        assert_eq!(timeline.queued.len(), 3);
+        assert_eq!(
+            timeline.parked,
+            [(QueueReason::RetryBackoff, seconds(50, 60))]
+        );
+        // Failed by the same person's word, or cancelled while it stood in review.
+        let failed = Pauses {
+            ends: vec![at(30)],
+            ..resolved.clone()
+        };
+        let cancelled = Pauses {
+            ends: Vec::new(),
+            ..resolved
+        };
+        for pauses in [failed, cancelled] {
+            let timeline = of(&run(ended(30), 90), &attempts[..1], &[], &pauses);
+            assert_eq!(timeline.queued, [seconds(0, 5)]);
+            assert_eq!(timeline.parked, []);
+        }
     }
 }
