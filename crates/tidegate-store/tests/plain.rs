@@ -1,10 +1,12 @@
 //! Plain successes are closed in a statement of their own (R4.3, R4.4): it must come to the same as the other way.
 
+#![expect(clippy::expect_used, reason = "tests fail loudly")]
+
 use serde_json::Value;
 use tidegate_model::run::{QuotaBucket, RunKind};
 use tidegate_policy::retry::{Report, Verdict, plain_success};
 use tidegate_store::attempts::{
-    close::{Closed, Closer},
+    close::{Closed, Closer, Step},
     open::OpenedLease,
 };
 
@@ -112,6 +114,30 @@ async fn both_ways_decide_the_same() {
         succeeded, 6,
         "plain, budgets that do not matter, effects, trees"
     );
+}
+
+/// R4.3: what is plain is closed in the first step, without the others.
+#[tokio::test]
+async fn the_first_step_closes_what_is_plain() {
+    let world = World::new(&["acme"]).await;
+    let (plain, stopped) = (lease(&world).await, lease(&world).await);
+    sqlx::query("UPDATE run_leases SET stop_reason = 'cancel', stop_requested_at = clock_timestamp() WHERE run_id = $1")
+        .bind(stopped.run_id.as_uuid())
+        .execute(world.db.pool())
+        .await
+        .expect("stop");
+    let mut closed = Vec::new();
+    for step in Step::ALL {
+        let reports = [&plain, &stopped].map(|lease| report_of(lease, Report::Completed));
+        let fleet = world.store.fleet();
+        let ended = fleet
+            .close_step(step, reports.into(), Closer::Holder, &rules())
+            .await
+            .expect("close");
+        closed.push(ended.iter().map(|one| one.key.run_id).collect::<Vec<_>>());
+    }
+    assert_eq!(closed, [vec![plain.run_id], vec![stopped.run_id], vec![]]);
+    world.audit().await;
 }
 
 /// R4.2, R4.6: an event of the holder that comes while its attempt is being closed is before the end.

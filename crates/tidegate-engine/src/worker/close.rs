@@ -14,7 +14,7 @@ use tidegate_policy::{
     retry::{Disposition, Report, after_attempt},
 };
 use tidegate_store::attempts::{
-    close::{CloseReport, Closed, Closer, Rules},
+    close::{CloseReport, Closed, Closer, Rules, Step},
     waits::Wait,
 };
 
@@ -209,20 +209,40 @@ impl Ending {
     }
 }
 
-/// What one transaction does with the attempts that their holders end at the same time; nothing where a lease is lost.
+/// What becomes of the attempts that their holders end at the same time; nothing where a lease is lost. They are closed step
+/// by step, and an error in one step is no matter of those that an earlier one has closed.
 fn end_all(engine: Engine, reports: Vec<CloseReport>) -> Answers<Option<Closed>> {
     Box::pin(async move {
         metrics::histogram!("tidegate_close_batch_runs").record(count(reports.len()));
-        all_or_each(reports, |batch| {
-            let engine = engine.clone();
-            Box::pin(async move { end(&engine, batch).await })
-        })
-        .await
+        let mut answers: Vec<Result<Option<Closed>, Error>> =
+            reports.iter().map(|_| Ok(None)).collect();
+        for step in Step::ALL {
+            let open = |answer: &Result<Option<Closed>, Error>| matches!(answer, Ok(None));
+            let places: Vec<usize> = (0..answers.len())
+                .filter(|at| open(&answers[*at]))
+                .collect();
+            if places.is_empty() {
+                break;
+            }
+            let batch: Vec<CloseReport> = places.iter().map(|at| reports[*at].clone()).collect();
+            let outcomes = all_or_each(batch, |batch| {
+                let engine = engine.clone();
+                Box::pin(async move { end(&engine, step, batch).await })
+            });
+            for (place, outcome) in places.into_iter().zip(outcomes.await) {
+                answers[place] = outcome;
+            }
+        }
+        answers
     })
 }
 
-/// The attempts that were closed, in the place of the first report about each.
-async fn end(engine: &Engine, reports: Arc<[CloseReport]>) -> Result<Vec<Option<Closed>>, Error> {
+/// The attempts that a step closed, in the place of the first report about each.
+async fn end(
+    engine: &Engine,
+    step: Step,
+    reports: Arc<[CloseReport]>,
+) -> Result<Vec<Option<Closed>>, Error> {
     let mut outcomes: Vec<Option<Closed>> = reports.iter().map(|_| None).collect();
     let mut places: HashMap<(RunId, Fence), usize> = HashMap::new();
     for (place, report) in reports.iter().enumerate() {
@@ -230,7 +250,12 @@ async fn end(engine: &Engine, reports: Arc<[CloseReport]>) -> Result<Vec<Option<
             .entry((report.lease.key.run_id, report.lease.fence))
             .or_insert(place);
     }
-    for closed in close_all(engine, reports, Closer::Holder).await? {
+    let (fleet, rules) = (engine.store().fleet(), rules(engine));
+    let closed = fleet
+        .close_step(step, reports, Closer::Holder, &rules)
+        .await?;
+    tell(engine, &closed).await;
+    for closed in closed {
         if let Some(place) = places.get(&(closed.key.run_id, closed.fence)) {
             outcomes[*place] = Some(closed);
         }
@@ -244,20 +269,28 @@ pub(crate) async fn close_all(
     reports: impl Into<Arc<[CloseReport]>>,
     closer: Closer,
 ) -> Result<Vec<Closed>, Error> {
-    let rules = Rules {
+    let fleet = engine.store().fleet();
+    let outcomes = fleet
+        .close_attempts(reports, closer, &rules(engine))
+        .await?;
+    tell(engine, &outcomes).await;
+    Ok(outcomes)
+}
+
+fn rules(engine: &Engine) -> Rules {
+    Rules {
         scope: engine.settings().execution_scope.clone(),
         decide: Arc::new(|facts, report| after_attempt(facts, report, crate::clock::jitter())),
         queue_max_age_ms: engine.queue_max_age_ms(),
-    };
-    let outcomes = engine
-        .store()
-        .fleet()
-        .close_attempts(reports, closer, &rules)
-        .await?;
-    if outcomes.is_empty() {
-        return Ok(outcomes);
     }
-    for run in &outcomes {
+}
+
+/// Tells everybody whom the end of attempts concerns.
+async fn tell(engine: &Engine, outcomes: &[Closed]) {
+    if outcomes.is_empty() {
+        return;
+    }
+    for run in outcomes {
         engine.lease_keys().invalidate(&run.key.run_id).await;
         engine.events().nudge(&run.key.tenant, run.key.run_id);
         metrics::counter!("tidegate_attempts_total", "outcome" => run.verdict.outcome.as_str())
@@ -271,7 +304,7 @@ pub(crate) async fn close_all(
             );
         }
     }
-    settle(engine, &outcomes);
+    settle(engine, outcomes);
     let freed: Vec<(QuotaBucket, TenantId)> = outcomes
         .iter()
         .map(|run| (run.key.bucket, run.key.tenant.clone()))
@@ -282,7 +315,6 @@ pub(crate) async fn close_all(
         // A parent may have been woken, which stands at the head of a lane.
         engine.work_changed();
     }
-    Ok(outcomes)
 }
 
 /// Settles what the claims charged by estimate (R3.12).

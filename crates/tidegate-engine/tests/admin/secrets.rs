@@ -103,7 +103,7 @@ async fn cut_short(engine: &Engine, both: &Keyring) {
     let cut = tokio::spawn(async move {
         let author = Author::shell("root");
         secrets::rotate(&store, &ring, &author, Servers::AreIgnored, |done| {
-            told.send(done).unwrap()
+            told.send(done).unwrap();
         })
         .await
     });

@@ -126,20 +126,25 @@ impl std::fmt::Debug for Rules {
     }
 }
 
-/// Which leases a closing transaction takes: a run of a tree is closed under the lock of its tree, and runs without a
-/// parent and without children pay nothing for that.
+/// The steps in which attempts are closed, each all or nothing; what one leaves is the next one's matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
-    /// Those of runs without a parent and without children.
+pub enum Step {
+    /// Attempts of which nothing has to be decided.
+    Plain,
+    /// Runs without a parent and without children, which pay nothing for the lock of a tree.
     Alone,
-    /// Those of all others.
+    /// All others, with the ends of their descendants and the wake-ups of their parents.
     InTrees,
 }
 
+impl Step {
+    /// In their order.
+    pub const ALL: [Self; 3] = [Self::Plain, Self::Alone, Self::InTrees];
+}
+
 impl Fleet {
-    /// Closes attempts: attempt row, end or next place, event, slot, messages, next turn, in one transaction. Plain
-    /// successes come first, in a statement of their own; runs of trees last, with the ends of descendants and the parents'
-    /// wake-ups.
+    /// Closes attempts: attempt row, end or next place, event, slot, messages, next turn; step by step, so that an error may
+    /// come after some are closed.
     ///
     /// Reports whose lease is not held as `closer` demands are left out of the answer and change nothing (R4.2); so is the
     /// second of two about the same lease.
@@ -150,37 +155,37 @@ impl Fleet {
         rules: &Rules,
     ) -> Result<Vec<Closed>, Error> {
         let reports = reports.into();
-        let mut closed = match closer {
-            Closer::Holder => self.close_plain(&reports, rules).await?,
-            Closer::Takeover | Closer::Grace { .. } => Vec::new(),
-        };
-        for which in [Which::Alone, Which::InTrees] {
-            let rest = left_open(&reports, &closed);
+        let mut outcomes = Vec::new();
+        for step in Step::ALL {
+            let rest = left_open(&reports, &outcomes);
             if rest.is_empty() {
                 break;
             }
-            closed.extend(self.close_which(which, rest, closer, rules).await?);
+            outcomes.extend(self.close_step(step, rest, closer, rules).await?);
         }
-        Ok(closed)
+        Ok(outcomes)
     }
 
-    async fn close_which(
+    /// One step of closing attempts, all of its own or none; the others are left out of the answer.
+    pub async fn close_step(
         &self,
-        which: Which,
+        step: Step,
         reports: Arc<[CloseReport]>,
         closer: Closer,
         rules: &Rules,
     ) -> Result<Vec<Closed>, Error> {
-        let name = match which {
-            Which::Alone => "close_attempts",
-            Which::InTrees => "close_attempts_in_trees",
+        let name = match (step, closer) {
+            (Step::Plain, Closer::Holder) => return self.close_plain(reports, rules).await,
+            (Step::Plain, _) => return Ok(Vec::new()),
+            (Step::Alone, _) => "close_attempts",
+            (Step::InTrees, _) => "close_attempts_in_trees",
         };
         let rules = rules.clone();
         self.store()
             .transaction(name, move |tx| {
                 let reports = Arc::clone(&reports);
                 let rules = rules.clone();
-                Box::pin(async move { close(tx, &reports, which, closer, &rules).await })
+                Box::pin(async move { close(tx, &reports, step, closer, &rules).await })
             })
             .await
     }
@@ -206,16 +211,16 @@ fn left_open(reports: &Arc<[CloseReport]>, closed: &[Closed]) -> Arc<[CloseRepor
 async fn close(
     tx: &mut PgConnection,
     reports: &[CloseReport],
-    which: Which,
+    step: Step,
     closer: Closer,
     rules: &Rules,
 ) -> Result<Vec<Closed>, Error> {
     let queue_max_age_ms = rules.queue_max_age_ms;
     lock_conversations(tx, &conversations_of(reports)).await?;
-    if which == Which::InTrees && !lock_trees_of_leases(tx, reports).await? {
+    if step == Step::InTrees && !lock_trees_of_leases(tx, reports).await? {
         return Ok(Vec::new());
     }
-    let locked = lock_leases(tx, reports, which, closer).await?;
+    let locked = lock_leases(tx, reports, step, closer).await?;
     let unknown = unknown_effects(tx, &locked).await?;
     let mut first: HashMap<(RunId, Fence), &CloseReport> = HashMap::new();
     for report in reports {
@@ -246,13 +251,13 @@ async fn close(
         }
         family.note(&lease.lease.key, verdict.next, report.wait.as_ref());
         turns.note(&lease, report, verdict.next);
-        outcomes.push(Closed::of(lease, verdict, tokens, which));
+        outcomes.push(Closed::of(lease, verdict, tokens, step));
     }
     fail::fail_point!("close_before_write", |_| Err(Error::injected()));
     batch.write(tx, queue_max_age_ms).await?;
     append_messages(tx, &turns.said).await?;
     let mut next_turns = end_turns(tx, &turns.ended, queue_max_age_ms).await?;
-    let woken = settle(tx, family, which, queue_max_age_ms).await?;
+    let woken = settle(tx, family, step, queue_max_age_ms).await?;
     for outcome in &mut outcomes {
         outcome.next_turn = next_turns.remove(&outcome.key.run_id.as_uuid());
         outcome.woken = woken.contains(&outcome.key.run_id);
@@ -271,7 +276,7 @@ fn conversations_of(reports: &[CloseReport]) -> Vec<(String, Uuid)> {
 }
 
 impl Closed {
-    fn of(lease: Locked, verdict: Verdict, tokens: i64, which: Which) -> Self {
+    fn of(lease: Locked, verdict: Verdict, tokens: i64, step: Step) -> Self {
         Self {
             lane: LaneKey {
                 bucket: lease.lease.key.bucket,
@@ -288,7 +293,7 @@ impl Closed {
             tokens,
             next_turn: None,
             woken: false,
-            in_tree: which == Which::InTrees,
+            in_tree: step == Step::InTrees,
         }
     }
 }

@@ -5,7 +5,7 @@ use tidegate_model::{Code, RunId, TenantId, run::RunState};
 use uuid::Uuid;
 
 use super::{
-    close::Which,
+    close::Step,
     trees::{Family, lock_trees, settle},
     turns::{EndedTurn, end_turns, lock_conversations},
 };
@@ -158,7 +158,7 @@ pub(super) async fn end(
             RunId::from_uuid(row.run_id),
         ));
     }
-    settle(tx, family, Which::InTrees, queue_max_age_ms).await?;
+    settle(tx, family, Step::InTrees, queue_max_age_ms).await?;
     Ok(answer)
 }
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     HeldLease, LeaseKey, bucket_of,
-    close::{CloseReport, Closer, Which},
+    close::{CloseReport, Closer, Step},
     renew::HeldArrays,
 };
 use crate::{Error, error::stored};
@@ -120,7 +120,7 @@ impl TryFrom<Row> for Locked {
 pub(super) async fn lock_leases(
     tx: &mut PgConnection,
     reports: &[CloseReport],
-    which: Which,
+    step: Step,
     closer: Closer,
 ) -> Result<Vec<Locked>, Error> {
     let keys = HeldArrays::of(reports.iter().map(|report| &report.lease));
@@ -177,7 +177,7 @@ pub(super) async fn lock_leases(
         &keys.numbers,
         how,
         grace_ms,
-        which == Which::InTrees,
+        step == Step::InTrees,
     )
     .fetch_all(tx)
     .await?

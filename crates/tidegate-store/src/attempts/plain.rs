@@ -63,14 +63,14 @@ impl Fleet {
     /// Closes those of the reports that are plain successes, and answers them.
     pub(super) async fn close_plain(
         &self,
-        reports: &Arc<[CloseReport]>,
+        reports: Arc<[CloseReport]>,
         rules: &Rules,
     ) -> Result<Vec<Closed>, Error> {
-        let columns = Arc::new(Columns::of(reports));
+        let columns = Arc::new(Columns::of(&reports));
         if columns.places.is_empty() {
             return Ok(Vec::new());
         }
-        let (reports, scope) = (Arc::clone(reports), rules.scope.clone());
+        let scope = rules.scope.clone();
         let closed = self
             .store()
             .statement("close_plain", move |connection| {

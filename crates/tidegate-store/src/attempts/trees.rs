@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use super::{
     LeaseKey,
-    close::{CloseReport, Which},
+    close::{CloseReport, Step},
     end_queued::{Ends, end_rows},
     waits::{Wait, Wakes, wake},
 };
@@ -124,10 +124,10 @@ pub(super) async fn lock_trees_of_leases(
 pub(super) async fn settle(
     tx: &mut PgConnection,
     family: Family,
-    which: Which,
+    step: Step,
     queue_max_age_ms: i64,
 ) -> Result<HashSet<RunId>, Error> {
-    if which == Which::Alone {
+    if step == Step::Alone {
         return Ok(HashSet::new());
     }
     if !family.failed.is_empty() {
