@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use parking_lot::RwLock;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tidegate_llm::ToolSpec;
 use tidegate_model::{
     Code, TenantId,
@@ -206,19 +206,19 @@ impl ToolHost {
             Ok(usable) => usable,
             Err(refusal) => return refusal,
         };
-        let Ok(Value::Object(arguments)) = serde_json::from_str(arguments) else {
+        let given: Value = serde_json::from_str(arguments).unwrap_or_default();
+        let Some(arguments) = given.as_object() else {
             let text = format!("the arguments of {name} must be a JSON object");
             return ToolAnswer::refused(Code::InvalidArgument, text);
         };
-        let arguments = match checked(&live, &tool.name.tool, arguments) {
-            Ok(arguments) => arguments,
-            Err(fault) => {
-                let text = format!(
-                    "the arguments do not fit the schema of {name}, and nothing was sent: {fault}"
-                );
-                return ToolAnswer::refused(Code::InvalidArgument, text);
-            }
-        };
+        // What a model wrote is held against the schema it was told, whatever the server itself would make of it.
+        let mounted = live.tools.get(&tool.name.tool);
+        if let Some(fault) = mounted.and_then(|(mounted, _)| mounted.fault(&given)) {
+            let text = format!(
+                "the arguments do not fit the schema of {name}, and nothing was sent: {fault}"
+            );
+            return ToolAnswer::refused(Code::InvalidArgument, text);
+        }
         let (idle, total) = {
             let spec = server.spec.read();
             (spec.idle_timeout, spec.call_timeout)
@@ -227,7 +227,7 @@ impl ToolHost {
         let asked = Asked {
             name: &name,
             tool: &tool.name.tool,
-            arguments,
+            arguments: arguments.clone(),
             key,
             idle,
             total,
@@ -355,24 +355,6 @@ impl ToolHost {
             }
         });
         join_all(waits).await;
-    }
-}
-
-/// Arguments as they may go out. What a model wrote is held against the schema it was told, whatever the server itself
-/// would make of it.
-fn checked(
-    live: &Live,
-    tool: &str,
-    arguments: Map<String, Value>,
-) -> Result<Map<String, Value>, String> {
-    let arguments = Value::Object(arguments);
-    let fault = match live.tools.get(tool) {
-        Some((mounted, _)) => mounted.fault(&arguments),
-        None => Some("the tool is gone".to_owned()),
-    };
-    match (fault, arguments) {
-        (None, Value::Object(arguments)) => Ok(arguments),
-        (fault, _) => Err(fault.unwrap_or_default()),
     }
 }
 
