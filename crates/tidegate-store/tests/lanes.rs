@@ -262,3 +262,24 @@ async fn a_lost_lease_comes_back_to_the_head_after_its_backoff() {
         world.audit().await;
     }
 }
+
+/// R3.1, R3.8: what a sweep reads does not grow with the queue but where it looks for late runs, which it does apart.
+#[tokio::test]
+async fn a_sweep_reads_the_queue_only_for_late_runs() {
+    let world = World::new(&[]).await;
+    fill(&world, 10, 100).await;
+    sqlx::query("UPDATE run_queue SET expires_at = clock_timestamp() WHERE position = (SELECT max(position) FROM run_queue)")
+        .execute(world.db.pool())
+        .await
+        .expect("a late run");
+    let pool = PgPoolOptions::new().max_connections(1);
+    let pool = pool.connect_with(world.db.pool().connect_options().as_ref().clone());
+    let one = Store::new(pool.await.expect("a session"));
+    for (in_queue, late, reads) in [(false, false, 0..=10), (true, true, 500..=2_000)] {
+        let before = touched(&one).await;
+        let found = one.fleet().to_sweep("main", in_queue).await.expect("look");
+        assert_eq!((found.late, found.queued), (late, true));
+        let read = touched(&one).await - before;
+        assert!(reads.contains(&read), "{read} rows");
+    }
+}

@@ -153,17 +153,8 @@ async fn an_event_that_comes_in_between_is_kept() {
     ] {
         sqlx::query(sql).execute(&mut *append).await.expect("event");
     }
-    let store = world.store.clone();
     let report = report_of(&lease, Report::Completed);
-    let close = tokio::spawn(async move {
-        let fleet = store.fleet();
-        fleet
-            .close_attempts(vec![report], Closer::Holder, &rules())
-            .await
-    });
-    world.until_somebody_waits().await;
-    append.commit().await.expect("appended");
-    let closed = close.await.expect("a task").expect("close");
+    let closed = world.close_behind(append, report).await;
     assert_eq!(closed.len(), 1, "the lease was held all the time");
     let kinds: Vec<String> = sqlx::query_scalar("SELECT kind FROM run_events ORDER BY seq")
         .fetch_all(world.db.pool())

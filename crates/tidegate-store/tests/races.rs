@@ -265,17 +265,7 @@ async fn a_close_waits_for_a_renewal_and_counts() {
             .execute(&mut *renewal)
             .await
             .expect("renew");
-        let store = world.store.clone();
-        let report = report_of(&lease, report);
-        let close = tokio::spawn(async move {
-            let fleet = store.fleet();
-            fleet
-                .close_attempts(vec![report], Closer::Holder, &rules())
-                .await
-        });
-        world.until_somebody_waits().await;
-        renewal.commit().await.expect("renewed");
-        let closed = close.await.expect("a task").expect("close");
+        let closed = world.close_behind(renewal, report_of(&lease, report)).await;
         assert_eq!(closed.len(), 1, "the lease was held all the time");
         world.audit().await;
     }

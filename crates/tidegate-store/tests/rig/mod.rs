@@ -264,6 +264,23 @@ impl World {
             .expect("due");
     }
 
+    /// Closes an attempt that has to wait for what `held` has locked, and lets go of that meanwhile.
+    pub async fn close_behind(
+        &self,
+        held: sqlx::Transaction<'_, sqlx::Postgres>,
+        report: CloseReport,
+    ) -> Vec<Closed> {
+        let fleet = self.store.fleet();
+        let rules = rules();
+        let close = fleet.close_attempts(vec![report], Closer::Holder, &rules);
+        let release = async {
+            self.until_somebody_waits().await;
+            held.commit().await.expect("commit");
+        };
+        let (closed, ()) = tokio::join!(close, release);
+        closed.expect("close")
+    }
+
     /// Waits until some session of the database waits for a lock.
     pub async fn until_somebody_waits(&self) {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
