@@ -39,6 +39,17 @@ struct Waiting<I, O> {
     in_flight: usize,
 }
 
+impl<I, O> Waiting<I, O> {
+    /// Whether the call starts a flight: the first one does at once, the second one is worth it for many.
+    fn add(&mut self, call: Call<I, O>) -> bool {
+        self.calls.push(call);
+        let starts =
+            self.in_flight == 0 || (self.in_flight < FLIGHTS && self.calls.len() >= SECOND_FROM);
+        self.in_flight += usize::from(starts);
+        starts
+    }
+}
+
 impl<I, O> Combiner<I, O>
 where
     I: Send + 'static,
@@ -65,14 +76,7 @@ where
         item: I,
     ) -> Result<O, Error> {
         let (answer, answered) = oneshot::channel();
-        let starts = {
-            let mut waiting = self.waiting.lock();
-            waiting.calls.push((item, answer));
-            let starts = waiting.in_flight == 0
-                || (waiting.in_flight < FLIGHTS && waiting.calls.len() >= SECOND_FROM);
-            waiting.in_flight += usize::from(starts);
-            starts
-        };
+        let starts = self.waiting.lock().add((item, answer));
         if starts {
             tokio::spawn(drain(engine.clone(), own, work));
         }
@@ -116,7 +120,7 @@ async fn drain<I, O>(
 /// Runs a batch; where its content is at fault (a row that the database refuses), each call alone, so that one bad call
 /// fails nobody else.
 pub(crate) async fn all_or_each<I: Clone, O>(
-    items: Vec<I>,
+    items: impl Into<Arc<[I]>>,
     run: impl Fn(Arc<[I]>) -> Outcomes<O>,
 ) -> Vec<Result<O, Error>> {
     let items: Arc<[I]> = items.into();
@@ -172,6 +176,24 @@ mod tests {
             .into_iter()
             .map(|outcome| outcome.map_err(|error| error.code()))
             .collect()
+    }
+
+    /// R3.1: a lone call waits for nobody; while its batch is away others gather, until they are worth a second one.
+    #[test]
+    fn the_second_flight_waits_for_many() {
+        let mut waiting: Waiting<usize, ()> = Waiting {
+            calls: Vec::new(),
+            in_flight: 0,
+        };
+        let starts = |waiting: &mut Waiting<usize, ()>, calls: usize| {
+            let added = (0..calls).map(|call| waiting.add((call, oneshot::channel().0)));
+            added.filter(|starts| *starts).count()
+        };
+        assert_eq!(starts(&mut waiting, 1), 1);
+        waiting.calls.clear();
+        assert_eq!(starts(&mut waiting, SECOND_FROM - 1), 0);
+        assert_eq!(starts(&mut waiting, 1), 1);
+        assert_eq!(starts(&mut waiting, SECOND_FROM), 0, "two at most");
     }
 
     /// One bad call of a batch fails nobody else.

@@ -216,22 +216,26 @@ fn end_all(engine: Engine, reports: Vec<CloseReport>) -> Answers<Option<Closed>>
         metrics::histogram!("tidegate_close_batch_runs").record(count(reports.len()));
         let mut answers: Vec<Result<Option<Closed>, Error>> =
             reports.iter().map(|_| Ok(None)).collect();
+        let mut places: Vec<usize> = (0..reports.len()).collect();
+        let mut left: Arc<[CloseReport]> = reports.into();
         for step in Step::ALL {
-            let open = |answer: &Result<Option<Closed>, Error>| matches!(answer, Ok(None));
-            let places: Vec<usize> = (0..answers.len())
-                .filter(|at| open(&answers[*at]))
-                .collect();
-            if places.is_empty() {
-                break;
-            }
-            let batch: Vec<CloseReport> = places.iter().map(|at| reports[*at].clone()).collect();
-            let outcomes = all_or_each(batch, |batch| {
+            let outcomes = all_or_each(Arc::clone(&left), |batch| {
                 let engine = engine.clone();
                 Box::pin(async move { end(&engine, step, batch).await })
             });
-            for (place, outcome) in places.into_iter().zip(outcomes.await) {
-                answers[place] = outcome;
+            let mut open = Vec::new();
+            for (at, outcome) in outcomes.await.into_iter().enumerate() {
+                if matches!(outcome, Ok(None)) {
+                    open.push(at);
+                } else {
+                    answers[places[at]] = outcome;
+                }
             }
+            if open.is_empty() {
+                break;
+            }
+            left = open.iter().map(|at| left[*at].clone()).collect();
+            places = open.iter().map(|at| places[*at]).collect();
         }
         answers
     })

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tidegate_engine::{
-    Engine, Principal, conversations, lanes, runs, secrets::Keyring, settings::Settings, tenants,
-    worker,
+    Engine, Error, Principal, conversations, lanes, runs, secrets::Keyring, settings::Settings,
+    tenants, worker,
 };
 use tidegate_model::{
     Code, ConversationId, Fence, InstanceId, KeyId, PoolId, RunId, TenantId,
     api::{
-        AttemptUsage, ClaimRequest, CompleteRun, CreateConversation, CreateTenant, FailRun,
-        KeyGrants, Lease, QueueReasonView, RunFilter, RunView, SubmitRun, SubmitTurn,
+        AttemptAnswer, AttemptUsage, ClaimRequest, CompleteRun, CreateConversation, CreateTenant,
+        FailRun, KeyGrants, Lease, QueueReasonView, RunFilter, RunView, SubmitRun, SubmitTurn,
     },
     principal::{KeyScope, Role},
     queue_reason::QueueReason,
@@ -197,19 +197,18 @@ impl World {
     }
 
     pub async fn complete(&self, lease: &Lease) {
-        worker::close::complete(
-            &self.engine,
-            &Principal::built_in_worker(PoolId::builtin()),
-            lease.run.run_id,
-            CompleteRun {
-                fence: lease.fence,
-                result: json!({"ok": true}),
-                messages: Vec::new(),
-                usage: AttemptUsage::default(),
-            },
-        )
-        .await
-        .expect("complete");
+        self.try_complete(lease).await.expect("complete");
+    }
+
+    pub async fn try_complete(&self, lease: &Lease) -> Result<AttemptAnswer, Error> {
+        let request = CompleteRun {
+            fence: lease.fence,
+            result: json!({"ok": true}),
+            messages: Vec::new(),
+            usage: AttemptUsage::default(),
+        };
+        let worker = Principal::built_in_worker(PoolId::builtin());
+        worker::close::complete(&self.engine, &worker, lease.run.run_id, request).await
     }
 
     pub async fn fail_having_used(&self, lease: &Lease, code: Code, tokens: i64) {
@@ -231,21 +230,27 @@ impl World {
     }
 
     pub async fn fail(&self, run: RunId, fence: Fence, code: Code, retry_after_ms: u64) {
-        worker::close::fail(
-            &self.engine,
-            &Principal::built_in_worker(PoolId::builtin()),
-            run,
-            FailRun {
-                fence,
-                code,
-                detail: None,
-                retryable: code != Code::Cancelled,
-                retry_after_ms: Some(retry_after_ms),
-                usage: AttemptUsage::default(),
-            },
-        )
-        .await
-        .expect("fail");
+        let failed = self.try_fail(run, fence, code, retry_after_ms).await;
+        failed.expect("fail");
+    }
+
+    pub async fn try_fail(
+        &self,
+        run: RunId,
+        fence: Fence,
+        code: Code,
+        retry_after_ms: u64,
+    ) -> Result<AttemptAnswer, Error> {
+        let request = FailRun {
+            fence,
+            code,
+            detail: None,
+            retryable: code != Code::Cancelled,
+            retry_after_ms: Some(retry_after_ms),
+            usage: AttemptUsage::default(),
+        };
+        let worker = Principal::built_in_worker(PoolId::builtin());
+        worker::close::fail(&self.engine, &worker, run, request).await
     }
 }
 
