@@ -10,13 +10,16 @@ use super::pass_of;
 ///
 /// A tenant is there as long as it has runs that are queued or running. One that comes up starts at the smallest pass of
 /// those that are queued, so that it neither waits for what others had before nor may catch up on a time in which it asked
-/// for nothing; while it is there nothing but its own runs moves its pass. What is stored survives a restart.
+/// for nothing; while it is there nothing but its own runs moves its pass. What is stored survives a restart: of the
+/// tenants that an instance finds when it starts those without a stored pass were never charged, and stand at the floor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Passes {
     known: HashMap<TenantId, Account>,
     /// The smallest pass of the tenants that are queued, less what is charged for runs under way; never falls.
     floor: u64,
     pending: HashMap<TenantId, Pending>,
+    /// Whether it was ever said who is there.
+    observed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,6 +168,9 @@ impl Passes {
             all.open = all.open.saturating_add(work.open);
             all.weight = all.weight.max(work.weight);
         }
+        if !std::mem::replace(&mut self.observed, true) {
+            self.come_up(works.keys().copied());
+        }
         let settled = |queued: bool| {
             let matching = works.iter().filter(move |(_, work)| work.queued == queued);
             matching
@@ -179,9 +185,14 @@ impl Passes {
         let floor = settled(true).or_else(|| settled(false)).or_else(highest);
         self.floor = floor.map_or(self.floor, |pass| self.floor.max(pass));
         self.known.retain(|tenant, _| works.contains_key(tenant));
-        works.retain(|tenant, _| !self.known.contains_key(*tenant));
-        for tenant in works.into_keys() {
-            self.known.insert(tenant.clone(), self.account(tenant));
+        self.come_up(works.into_keys());
+    }
+
+    fn come_up<'a>(&mut self, tenants: impl Iterator<Item = &'a TenantId>) {
+        for tenant in tenants {
+            if !self.known.contains_key(tenant) {
+                self.known.insert(tenant.clone(), self.account(tenant));
+            }
         }
     }
 }
@@ -223,6 +234,21 @@ mod tests {
         observe(&mut passes, [&acme, &late]);
         assert_eq!(passes.of(&late), passes.of(&acme));
         assert_eq!(passes.of(&acme), charge(0, 11 * FIRST_COST, 1));
+    }
+
+    /// R3.8: at a restart whoever was there and was never charged does not come after those who were.
+    #[test]
+    fn a_restart_keeps_those_who_wait_before_those_who_were_served() {
+        let (acme, globex, late) = (tenant("acme"), tenant("globex"), tenant("late"));
+        let mut passes = Passes::default();
+        passes.absorb_floor(10);
+        passes.absorb(&acme, charge(10, FIRST_COST, 1));
+        observe(&mut passes, [&acme, &globex]);
+        assert_eq!(passes.of(&globex), 10);
+        passes.charge(&globex, 2 * FIRST_COST, 1);
+        // Who comes up later starts at the smallest pass of that time.
+        observe(&mut passes, [&acme, &globex, &late]);
+        assert_eq!(passes.of(&late), passes.of(&acme));
     }
 
     #[test]
