@@ -1,7 +1,8 @@
 //! Combining concurrent calls: while batches are in flight the next one gathers.
 //!
-//! A lone caller waits for nobody: its batch of one starts at once. A caller that goes away takes nothing back; what it
-//! asked for happens or not with its batch, as if it had waited.
+//! A lone caller waits for nobody: its batch of one starts at once, after those who are just calling on the same thread
+//! have called. A caller that goes away takes nothing back; what it asked for happens or not with its batch, as if it had
+//! waited.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -13,9 +14,6 @@ use crate::{Engine, Error};
 
 /// How many batches of one kind are in flight at once: while one is being committed the database works on the other.
 const FLIGHTS: usize = 2;
-/// From how many waiting calls the second one starts. Fewer wait for the first: two small batches cost the database more
-/// than one that is not much later.
-const SECOND_FROM: usize = 64;
 
 /// The answers to a batch, in its order.
 pub(crate) type Answers<O> = Pin<Box<dyn Future<Output = Vec<Result<O, Error>>> + Send>>;
@@ -27,6 +25,9 @@ pub(crate) type Outcomes<O> = Pin<Box<dyn Future<Output = Result<Vec<O>, Error>>
 #[derive(Debug)]
 pub(crate) struct Combiner<I, O> {
     max: usize,
+    /// From how many waiting calls a second batch starts. Fewer wait for the first: two small batches cost the database more
+    /// than one that is not much later.
+    second_from: usize,
     waiting: Mutex<Waiting<I, O>>,
 }
 
@@ -41,10 +42,10 @@ struct Waiting<I, O> {
 
 impl<I, O> Waiting<I, O> {
     /// Whether the call starts a flight: the first one does at once, the second one is worth it for many.
-    fn add(&mut self, call: Call<I, O>) -> bool {
+    fn add(&mut self, call: Call<I, O>, second_from: usize) -> bool {
         self.calls.push(call);
         let starts =
-            self.in_flight == 0 || (self.in_flight < FLIGHTS && self.calls.len() >= SECOND_FROM);
+            self.in_flight == 0 || (self.in_flight < FLIGHTS && self.calls.len() >= second_from);
         self.in_flight += usize::from(starts);
         starts
     }
@@ -55,10 +56,11 @@ where
     I: Send + 'static,
     O: Send + 'static,
 {
-    /// At most `max` calls make a batch.
-    pub(crate) const fn new(max: usize) -> Self {
+    /// At most `max` calls make a batch; a second one starts from `second_from` that wait.
+    pub(crate) const fn new(max: usize, second_from: usize) -> Self {
         Self {
             max,
+            second_from,
             waiting: Mutex::new(Waiting {
                 calls: Vec::new(),
                 in_flight: 0,
@@ -76,9 +78,12 @@ where
         item: I,
     ) -> Result<O, Error> {
         let (answer, answered) = oneshot::channel();
-        let starts = self.waiting.lock().add((item, answer));
+        let starts = self.waiting.lock().add((item, answer), self.second_from);
         if starts {
-            tokio::spawn(drain(engine.clone(), own, work));
+            let (go, told) = oneshot::channel::<()>();
+            tokio::spawn(drain(engine.clone(), told, own, work));
+            tokio::task::yield_now().await;
+            drop(go);
         }
         answered.await.unwrap_or(Err(Error::Internal {
             what: "a batch ended without an answer",
@@ -97,14 +102,18 @@ where
     }
 }
 
+/// Takes batches until nobody waits, from when its caller has let others call too or has gone away.
 async fn drain<I, O>(
     engine: Engine,
+    told: oneshot::Receiver<()>,
     own: fn(&Engine) -> &Combiner<I, O>,
     work: fn(Engine, Vec<I>) -> Answers<O>,
 ) where
     I: Send + 'static,
     O: Send + 'static,
 {
+    // Nothing is ever sent: the other end is dropped.
+    let _dropped = told.await;
     while let Some(calls) = own(&engine).next() {
         let (items, answers): (Vec<I>, Vec<_>) = calls.into_iter().unzip();
         // In a task of its own: a batch that panics fails its callers, whose channels close, and nobody after them.
@@ -114,6 +123,8 @@ async fn drain<I, O>(
             // Whoever has gone away needs no answer.
             let _gone = answer.send(outcome);
         }
+        // Who was answered and calls again at once comes with the next batch, not alone with the one after it.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -181,12 +192,14 @@ mod tests {
     /// R3.1: a lone call waits for nobody; while its batch is away others gather, until they are worth a second one.
     #[test]
     fn the_second_flight_waits_for_many() {
+        const SECOND_FROM: usize = 64;
         let mut waiting: Waiting<usize, ()> = Waiting {
             calls: Vec::new(),
             in_flight: 0,
         };
         let starts = |waiting: &mut Waiting<usize, ()>, calls: usize| {
-            let added = (0..calls).map(|call| waiting.add((call, oneshot::channel().0)));
+            let added =
+                (0..calls).map(|call| waiting.add((call, oneshot::channel().0), SECOND_FROM));
             added.filter(|starts| *starts).count()
         };
         assert_eq!(starts(&mut waiting, 1), 1);

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use moka::future::Cache;
-use tidegate_model::{InstanceId, RunId, TenantId, digest::Digest};
+use quick_cache::sync::Cache;
+use tidegate_model::{Capability, InstanceId, RunId, TenantId};
 use tidegate_store::{
     Store,
     attempts::{
@@ -25,15 +25,20 @@ use crate::{
 };
 
 /// The most leases whose place is remembered.
-const LEASE_KEYS_MAX: u64 = 200_000;
+const LEASE_KEYS_MAX: usize = 200_000;
 /// The most leased runs of trees that are remembered.
-const IN_TREES_MAX: u64 = 50_000;
+const IN_TREES_MAX: usize = 50_000;
 /// The most requirement classes that are remembered.
-const CLASSES_MAX: u64 = 100_000;
+const CLASSES_MAX: usize = 100_000;
 /// The most submissions of one statement.
 const SUBMISSIONS_MAX: usize = 500;
 /// The most attempts that one transaction closes.
 const ENDINGS_MAX: usize = 200;
+/// From how many waiting submissions a second statement starts beside the first: a statement of so many waits longer for
+/// its commit than it works.
+const SUBMISSIONS_SECOND_FROM: usize = 8;
+/// From how many waiting endings a second statement starts beside the first; the work of theirs is the longer part.
+const ENDINGS_SECOND_FROM: usize = 64;
 
 /// What an engine is made of.
 #[derive(Debug)]
@@ -63,8 +68,8 @@ struct Inner {
     lease_keys: Cache<RunId, LeaseKey>,
     /// Leased runs with a parent or children, as far as this instance has heard: their ends ride in no shared batch.
     in_trees: Cache<RunId, ()>,
-    /// Classes by tenant, digest and descent from background: never change.
-    classes: Cache<(TenantId, Digest, bool), i32>,
+    /// Classes by tenant, capability and descent from background: never change.
+    classes: Cache<(TenantId, Capability, bool), i32>,
     events: EventHub,
     submissions: Combiner<Submission, Submitted>,
     endings: Combiner<CloseReport, Option<Closed>>,
@@ -82,8 +87,8 @@ impl Engine {
             in_trees: Cache::new(IN_TREES_MAX),
             classes: Cache::new(CLASSES_MAX),
             events: EventHub::default(),
-            submissions: Combiner::new(SUBMISSIONS_MAX),
-            endings: Combiner::new(ENDINGS_MAX),
+            submissions: Combiner::new(SUBMISSIONS_MAX, SUBMISSIONS_SECOND_FROM),
+            endings: Combiner::new(ENDINGS_MAX, ENDINGS_SECOND_FROM),
             draining: AtomicBool::new(false),
             parts,
         }))
@@ -132,7 +137,7 @@ impl Engine {
         &self.0.in_trees
     }
 
-    pub(crate) fn classes(&self) -> &Cache<(TenantId, Digest, bool), i32> {
+    pub(crate) fn classes(&self) -> &Cache<(TenantId, Capability, bool), i32> {
         &self.0.classes
     }
 

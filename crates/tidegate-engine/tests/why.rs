@@ -4,6 +4,8 @@
 
 #[path = "why/bulk.rs"]
 mod bulk;
+#[path = "why/combined.rs"]
+mod combined;
 #[path = "why/endings.rs"]
 mod endings;
 #[path = "why/events.rs"]

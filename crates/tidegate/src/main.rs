@@ -32,6 +32,10 @@ use crate::{
     output::Output,
 };
 
+/// Servers allocate small things all the time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -22,6 +22,10 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::Parser;
 use tidegate_bench::{accounts, drivers, postgres::Postgres};
 
+/// As the server has it; all drivers in this binary are measured with it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Compares the run queue with others, everybody on the same PostgreSQL.
 #[derive(Debug, Parser)]
 #[command(name = "bench-queue")]

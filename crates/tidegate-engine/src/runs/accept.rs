@@ -241,6 +241,10 @@ pub(crate) async fn class_of(
     capability: &Capability,
     of_background: bool,
 ) -> Result<i32, Error> {
+    let key = (tenant.clone(), capability.clone(), of_background);
+    if let Some(class) = engine.classes().get(&key) {
+        return Ok(class);
+    }
     let requirements = TaskRequirements {
         contract: RequirementsContract::V1,
         tenant: tenant.clone(),
@@ -249,16 +253,12 @@ pub(crate) async fn class_of(
     let digest = canonical_digest(&requirements).map_err(|_| Error::Internal {
         what: "requirement digest",
     })?;
-    let key = (tenant.clone(), digest, of_background);
-    if let Some(class) = engine.classes().get(&key).await {
-        return Ok(class);
-    }
     let class = engine
         .store()
         .tenant(tenant)
         .requirement_class(&requirements, &digest, of_background)
         .await?;
-    engine.classes().insert(key, class).await;
+    engine.classes().insert(key, class);
     Ok(class)
 }
 

@@ -47,7 +47,7 @@ pub async fn submit_child(
     let submitted = engine.store().fleet().submit_child(parent, child).await?;
     match submitted {
         SubmittedChild::Accepted { place, priority } => {
-            engine.in_trees().insert(run_id, ()).await;
+            engine.in_trees().insert(run_id, ());
             if place == Place::Queued && of_background {
                 // Which lanes are of background descent is learned by reading them.
                 engine.work_changed();

@@ -172,7 +172,7 @@ async fn claim_now(
     }
     metrics::histogram!("tidegate_claim_seconds").record(started.elapsed().as_secs_f64());
     Ok(Look {
-        leases: hand_out(engine, holder, opened).await,
+        leases: hand_out(engine, holder, opened),
         again_in: if again {
             Some(CONTENDED.mul_f64(0.5 + crate::clock::jitter()))
         } else {
@@ -181,23 +181,21 @@ async fn claim_now(
     })
 }
 
-async fn hand_out(engine: &Engine, holder: &Holder, opened: Vec<OpenedLease>) -> Vec<Lease> {
+fn hand_out(engine: &Engine, holder: &Holder, opened: Vec<OpenedLease>) -> Vec<Lease> {
     let mut leases = Vec::with_capacity(opened.len());
     for lease in opened {
         let queued = Duration::from_millis(u64::try_from(lease.queued_ms).unwrap_or(0));
         metrics::histogram!("tidegate_queue_wait_seconds", "service_class" => lease.service_class.as_str())
             .record(queued.as_secs_f64());
-        engine
-            .remember(&LeaseKey {
-                bucket: lease.bucket,
-                tenant: lease.tenant.clone(),
-                run_id: lease.run_id,
-                conversation_id: lease.conversation_id,
-                pool: holder.pool.clone(),
-            })
-            .await;
+        engine.remember(LeaseKey {
+            bucket: lease.bucket,
+            tenant: lease.tenant.clone(),
+            run_id: lease.run_id,
+            conversation_id: lease.conversation_id,
+            pool: holder.pool.clone(),
+        });
         if lease.in_tree {
-            engine.in_trees().insert(lease.run_id, ()).await;
+            engine.in_trees().insert(lease.run_id, ());
         }
         leases.push(to_lease(lease, holder.lease_ms));
     }

@@ -183,7 +183,7 @@ impl Ending {
         };
         let run_id = self.lease.run_id;
         // A run of a tree is closed in a transaction of its own: what goes wrong there is no matter of a shared batch.
-        let alone = report.wait.is_some() || engine.in_trees().get(&run_id).await.is_some();
+        let alone = report.wait.is_some() || engine.in_trees().get(&run_id).is_some();
         let closed = if alone {
             // Apart, so that every other ending is small while it waits for its batch.
             let close = Box::pin(close_all(engine, vec![report], Closer::Holder));
@@ -196,7 +196,7 @@ impl Ending {
         };
         let closed = closed.ok_or_else(lease_lost)?;
         if alone {
-            engine.in_trees().invalidate(&run_id).await;
+            engine.in_trees().remove(&run_id);
         }
         Ok(AttemptAnswer {
             state: closed.state(),
@@ -258,7 +258,7 @@ async fn end(
     let closed = fleet
         .close_step(step, reports, Closer::Holder, &rules)
         .await?;
-    tell(engine, &closed).await;
+    tell(engine, &closed);
     for closed in closed {
         if let Some(place) = places.get(&(closed.key.run_id, closed.fence)) {
             outcomes[*place] = Some(closed);
@@ -277,7 +277,7 @@ pub(crate) async fn close_all(
     let outcomes = fleet
         .close_attempts(reports, closer, &rules(engine))
         .await?;
-    tell(engine, &outcomes).await;
+    tell(engine, &outcomes);
     Ok(outcomes)
 }
 
@@ -290,12 +290,12 @@ fn rules(engine: &Engine) -> Rules {
 }
 
 /// Tells everybody whom the end of attempts concerns.
-async fn tell(engine: &Engine, outcomes: &[Closed]) {
+fn tell(engine: &Engine, outcomes: &[Closed]) {
     if outcomes.is_empty() {
         return;
     }
     for run in outcomes {
-        engine.lease_keys().invalidate(&run.key.run_id).await;
+        engine.lease_keys().remove(&run.key.run_id);
         engine.events().nudge(&run.key.tenant, run.key.run_id);
         metrics::counter!("tidegate_attempts_total", "outcome" => run.verdict.outcome.as_str())
             .increment(1);

@@ -27,7 +27,7 @@ impl Engine {
         let mut keys: HashMap<RunId, LeaseKey> = HashMap::with_capacity(leases.len());
         let mut unknown = Vec::new();
         for lease in leases {
-            match self.lease_keys().get(&lease.run_id).await {
+            match self.lease_keys().get(&lease.run_id) {
                 Some(key) => {
                     keys.insert(lease.run_id, key);
                 }
@@ -36,7 +36,7 @@ impl Engine {
         }
         if !unknown.is_empty() {
             for key in self.store().fleet().locate_leases(&unknown).await? {
-                self.remember(&key).await;
+                self.remember(key.clone());
                 keys.insert(key.run_id, key);
             }
         }
@@ -61,7 +61,7 @@ impl Engine {
         principal: &Principal,
         lease: LeaseRef,
     ) -> Result<HeldLease, Error> {
-        if let Some(key) = self.lease_keys().get(&lease.run_id).await {
+        if let Some(key) = self.lease_keys().get(&lease.run_id) {
             let fence = lease.fence;
             return if key.pool == *principal.require_pool()? {
                 Ok(HeldLease { key, fence })
@@ -77,7 +77,7 @@ impl Engine {
 
     /// Remembers where a lease stands; a run keeps bucket, tenant and conversation for life, and a lease its pool, so an
     /// entry is only wrong after another pool has taken the run, and is then replaced.
-    pub(crate) async fn remember(&self, key: &LeaseKey) {
-        self.lease_keys().insert(key.run_id, key.clone()).await;
+    pub(crate) fn remember(&self, key: LeaseKey) {
+        self.lease_keys().insert(key.run_id, key);
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, types::Json};
 use tidegate_model::run::QuotaBucket;
 use tidegate_policy::retry::{Report, plain_success};
 
@@ -30,16 +30,16 @@ fn may_be_plain(report: &CloseReport) -> bool {
 }
 
 /// What the statement is given: the plain ones of some reports, in the order in which their leases are locked.
-struct Columns {
+struct Columns<'a> {
     /// Which reports these are.
     places: Vec<usize>,
     keys: HeldArrays,
     tokens: Vec<i64>,
-    results: Vec<Option<Value>>,
+    results: Vec<Option<Json<&'a Value>>>,
 }
 
-impl Columns {
-    fn of(reports: &[CloseReport]) -> Self {
+impl<'a> Columns<'a> {
+    fn of(reports: &'a [CloseReport]) -> Self {
         let mut plain: Vec<(usize, &CloseReport)> = reports
             .iter()
             .enumerate()
@@ -53,7 +53,7 @@ impl Columns {
             tokens: plain.iter().map(|(_, report)| report.tokens).collect(),
             results: plain
                 .iter()
-                .map(|(_, report)| report.result.clone())
+                .map(|(_, report)| report.result.as_ref().map(Json))
                 .collect(),
         }
     }
@@ -66,8 +66,7 @@ impl Fleet {
         reports: Arc<[CloseReport]>,
         rules: &Rules,
     ) -> Result<Vec<Closed>, Error> {
-        let columns = Arc::new(Columns::of(&reports));
-        if columns.places.is_empty() {
+        if !reports.iter().any(may_be_plain) {
             return Ok(Vec::new());
         }
         let scope = rules.scope.clone();
@@ -75,8 +74,7 @@ impl Fleet {
             .store()
             .statement("close_plain", move |connection| {
                 let (reports, scope) = (Arc::clone(&reports), scope.clone());
-                let columns = Arc::clone(&columns);
-                Box::pin(async move { succeed(connection, &scope, &reports, &columns).await })
+                Box::pin(async move { succeed(connection, &scope, &reports).await })
             })
             .await;
         match closed {
@@ -91,10 +89,10 @@ async fn succeed(
     connection: &mut PgConnection,
     scope: &str,
     reports: &[CloseReport],
-    columns: &Columns,
 ) -> Result<Vec<Closed>, Error> {
     fail::fail_point!("close_before_write", |_| Err(Error::injected()));
-    let Columns { places, keys, .. } = columns;
+    let columns = Columns::of(reports);
+    let Columns { places, keys, .. } = &columns;
     let rows = sqlx::query!(
         r#"/* attempt:close */
         WITH gone AS (
@@ -136,7 +134,7 @@ async fn succeed(
         &keys.generations,
         &keys.numbers,
         &columns.tokens,
-        &columns.results as &[Option<Value>],
+        &columns.results as &[Option<Json<&Value>>],
     )
     .fetch_all(connection)
     .await?;

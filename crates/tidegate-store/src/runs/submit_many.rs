@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
+use sqlx::{PgConnection, types::Json};
 use tidegate_model::{KeyId, RunId, TenantId};
 use uuid::Uuid;
 
@@ -35,13 +35,10 @@ impl Fleet {
         if submissions.is_empty() {
             return Ok(Vec::new());
         }
-        let columns = Arc::new(Columns::of(&submissions));
         self.store()
             .statement("submit_runs", move |connection| {
-                let (submissions, columns) = (Arc::clone(&submissions), Arc::clone(&columns));
-                Box::pin(async move {
-                    submit(connection, &submissions, &columns, queue_max_age_ms).await
-                })
+                let submissions = Arc::clone(&submissions);
+                Box::pin(async move { submit(connection, &submissions, queue_max_age_ms).await })
             })
             .await
     }
@@ -50,10 +47,10 @@ impl Fleet {
 async fn submit(
     connection: &mut PgConnection,
     submissions: &[Submission],
-    columns: &Columns,
     queue_max_age_ms: i64,
 ) -> Result<Vec<Submitted>, Error> {
     fail::fail_point!("submit_before_write", |_| Err(Error::injected()));
+    let columns = Columns::of(submissions);
     let written = columns.write(connection, queue_max_age_ms).await?;
     fail::fail_point!("submit_after_write", |_| Err(Error::injected()));
     let mut outcomes: HashMap<Uuid, Submitted> = written.into_iter().collect();
@@ -123,18 +120,18 @@ async fn reasons(
 }
 
 #[derive(Default)]
-struct Columns {
-    tenants: Vec<String>,
+struct Columns<'a> {
+    tenants: Vec<&'a str>,
     runs: Vec<Uuid>,
-    scopes: Vec<String>,
-    kinds: Vec<String>,
-    capabilities: Vec<String>,
+    scopes: Vec<&'a str>,
+    kinds: Vec<&'a str>,
+    capabilities: Vec<&'a str>,
     classes: Vec<i32>,
-    service_classes: Vec<String>,
+    service_classes: Vec<&'a str>,
     priorities: Vec<i16>,
-    priority_sources: Vec<String>,
-    keys: Vec<Option<String>>,
-    digests: Vec<Vec<u8>>,
+    priority_sources: Vec<&'a str>,
+    keys: Vec<Option<&'a str>>,
+    digests: Vec<&'a [u8]>,
     max_attempts: Vec<i32>,
     backoff_bases: Vec<i64>,
     backoff_maxima: Vec<i64>,
@@ -143,37 +140,31 @@ struct Columns {
     run_ats: Vec<Option<DateTime<Utc>>>,
     deadlines: Vec<Option<DateTime<Utc>>>,
     creators: Vec<Option<Uuid>>,
-    users: Vec<Option<String>>,
-    inputs: Vec<serde_json::Value>,
+    users: Vec<Option<&'a str>>,
+    inputs: Vec<Json<&'a serde_json::Value>>,
 }
 
-impl Columns {
-    fn of(submissions: &[Submission]) -> Self {
+impl<'a> Columns<'a> {
+    fn of(submissions: &'a [Submission]) -> Self {
         // By their keys: two batches take them in the same order.
-        let mut sorted: Vec<&Submission> = submissions.iter().collect();
+        let mut sorted: Vec<&'a Submission> = submissions.iter().collect();
         sorted.sort_by(|a, b| {
             let by_tenant = a.tenant.cmp(&b.tenant);
             by_tenant.then_with(|| a.run.idempotency_key.cmp(&b.run.idempotency_key))
         });
         let mut columns = Self::default();
         for Submission { tenant, run } in sorted {
-            columns.tenants.push(tenant.as_str().to_owned());
+            columns.tenants.push(tenant.as_str());
             columns.runs.push(run.run_id.as_uuid());
-            columns.scopes.push(run.scope.clone());
-            columns.kinds.push(run.kind.as_str().to_owned());
-            columns
-                .capabilities
-                .push(run.capability.as_str().to_owned());
+            columns.scopes.push(&run.scope);
+            columns.kinds.push(run.kind.as_str());
+            columns.capabilities.push(run.capability.as_str());
             columns.classes.push(run.class);
-            columns
-                .service_classes
-                .push(run.service_class.as_str().to_owned());
+            columns.service_classes.push(run.service_class.as_str());
             columns.priorities.push(run.priority);
-            columns
-                .priority_sources
-                .push(run.priority_source.as_str().to_owned());
-            columns.keys.push(run.idempotency_key.clone());
-            columns.digests.push(run.request_digest.to_vec());
+            columns.priority_sources.push(run.priority_source.as_str());
+            columns.keys.push(run.idempotency_key.as_deref());
+            columns.digests.push(&run.request_digest);
             columns.max_attempts.push(run.max_attempts);
             columns.backoff_bases.push(run.backoff_base_ms);
             columns.backoff_maxima.push(run.backoff_max_ms);
@@ -182,8 +173,8 @@ impl Columns {
             columns.run_ats.push(run.run_at);
             columns.deadlines.push(run.deadline);
             columns.creators.push(run.created_by.map(KeyId::as_uuid));
-            columns.users.push(run.user.clone());
-            columns.inputs.push(run.input.clone());
+            columns.users.push(run.user.as_deref());
+            columns.inputs.push(Json(&run.input));
         }
         columns
     }
@@ -236,17 +227,17 @@ impl Columns {
                 FROM written
             )
             SELECT run_id, created_at, early AS "early!" FROM written"#,
-            &self.tenants,
+            &self.tenants as &[&str],
             &self.runs,
-            &self.scopes,
-            &self.kinds,
-            &self.capabilities,
+            &self.scopes as &[&str],
+            &self.kinds as &[&str],
+            &self.capabilities as &[&str],
             &self.classes,
-            &self.service_classes,
+            &self.service_classes as &[&str],
             &self.priorities,
-            &self.priority_sources,
-            &self.keys as &[Option<String>],
-            &self.digests,
+            &self.priority_sources as &[&str],
+            &self.keys as &[Option<&str>],
+            &self.digests as &[&[u8]],
             &self.max_attempts,
             &self.backoff_bases,
             &self.backoff_maxima,
@@ -255,8 +246,8 @@ impl Columns {
             &self.run_ats as &[Option<DateTime<Utc>>],
             &self.deadlines as &[Option<DateTime<Utc>>],
             &self.creators as &[Option<Uuid>],
-            &self.users as &[Option<String>],
-            &self.inputs,
+            &self.users as &[Option<&str>],
+            &self.inputs as &[Json<&serde_json::Value>],
             queue_max_age_ms,
         )
         .fetch_all(connection)
