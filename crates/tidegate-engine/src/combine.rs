@@ -14,6 +14,9 @@ use crate::{Engine, Error};
 
 /// How many batches of one kind are in flight at once: while one is being committed the database works on the other.
 const FLIGHTS: usize = 2;
+/// From how many waiting calls the second one starts. Fewer wait for the first: two small batches cost the database more
+/// than one that is not much later.
+const SECOND_FROM: usize = 64;
 
 /// The answers to a batch, in its order.
 pub(crate) type Answers<O> = Pin<Box<dyn Future<Output = Vec<Result<O, Error>>> + Send>>;
@@ -25,9 +28,6 @@ pub(crate) type Outcomes<O> = Pin<Box<dyn Future<Output = Result<Vec<O>, Error>>
 #[derive(Debug)]
 pub(crate) struct Combiner<I, O> {
     max: usize,
-    /// From how many waiting calls a second batch starts. Fewer wait for the first: two small batches cost the database more
-    /// than one that is not much later.
-    second_from: usize,
     waiting: Mutex<Waiting<I, O>>,
 }
 
@@ -42,10 +42,10 @@ struct Waiting<I, O> {
 
 impl<I, O> Waiting<I, O> {
     /// Whether the call starts a flight: the first one does at once, the second one is worth it for many.
-    fn add(&mut self, call: Call<I, O>, second_from: usize) -> bool {
+    fn add(&mut self, call: Call<I, O>) -> bool {
         self.calls.push(call);
         let starts =
-            self.in_flight == 0 || (self.in_flight < FLIGHTS && self.calls.len() >= second_from);
+            self.in_flight == 0 || (self.in_flight < FLIGHTS && self.calls.len() >= SECOND_FROM);
         self.in_flight += usize::from(starts);
         starts
     }
@@ -56,11 +56,10 @@ where
     I: Send + 'static,
     O: Send + 'static,
 {
-    /// At most `max` calls make a batch; a second one starts from `second_from` that wait.
-    pub(crate) const fn new(max: usize, second_from: usize) -> Self {
+    /// At most `max` calls make a batch.
+    pub(crate) const fn new(max: usize) -> Self {
         Self {
             max,
-            second_from,
             waiting: Mutex::new(Waiting {
                 calls: Vec::new(),
                 in_flight: 0,
@@ -78,7 +77,7 @@ where
         item: I,
     ) -> Result<O, Error> {
         let (answer, answered) = oneshot::channel();
-        let starts = self.waiting.lock().add((item, answer), self.second_from);
+        let starts = self.waiting.lock().add((item, answer));
         if starts {
             let (go, told) = oneshot::channel::<()>();
             tokio::spawn(drain(engine.clone(), told, own, work));
@@ -192,14 +191,12 @@ mod tests {
     /// R3.1: a lone call waits for nobody; while its batch is away others gather, until they are worth a second one.
     #[test]
     fn the_second_flight_waits_for_many() {
-        const SECOND_FROM: usize = 64;
         let mut waiting: Waiting<usize, ()> = Waiting {
             calls: Vec::new(),
             in_flight: 0,
         };
         let starts = |waiting: &mut Waiting<usize, ()>, calls: usize| {
-            let added =
-                (0..calls).map(|call| waiting.add((call, oneshot::channel().0), SECOND_FROM));
+            let added = (0..calls).map(|call| waiting.add((call, oneshot::channel().0)));
             added.filter(|starts| *starts).count()
         };
         assert_eq!(starts(&mut waiting, 1), 1);

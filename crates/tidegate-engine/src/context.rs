@@ -34,11 +34,6 @@ const CLASSES_MAX: usize = 100_000;
 const SUBMISSIONS_MAX: usize = 500;
 /// The most attempts that one transaction closes.
 const ENDINGS_MAX: usize = 200;
-/// From how many waiting submissions a second statement starts beside the first: a statement of so many waits longer for
-/// its commit than it works.
-const SUBMISSIONS_SECOND_FROM: usize = 8;
-/// From how many waiting endings a second statement starts beside the first; the work of theirs is the longer part.
-const ENDINGS_SECOND_FROM: usize = 64;
 
 /// What an engine is made of.
 #[derive(Debug)]
@@ -87,8 +82,8 @@ impl Engine {
             in_trees: Cache::new(IN_TREES_MAX),
             classes: Cache::new(CLASSES_MAX),
             events: EventHub::default(),
-            submissions: Combiner::new(SUBMISSIONS_MAX, SUBMISSIONS_SECOND_FROM),
-            endings: Combiner::new(ENDINGS_MAX, ENDINGS_SECOND_FROM),
+            submissions: Combiner::new(SUBMISSIONS_MAX),
+            endings: Combiner::new(ENDINGS_MAX),
             draining: AtomicBool::new(false),
             parts,
         }))
