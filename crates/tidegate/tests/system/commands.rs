@@ -288,7 +288,7 @@ async fn a_schedule_is_written_shown_fired_and_removed() {
             .with_key(&member, &[&["schedule"], &args[..]].concat())
             .await
     };
-    let put = "put monthly-report --cron @monthly --time-zone Europe/Berlin --capability chat --catch-up-window-ms 31622400000";
+    let put = "put monthly-report --cron @monthly --time-zone Europe/Berlin --capability chat --input \"report\" --catch-up-window-ms 31622400000";
     let put = call(put).await.succeeded();
     assert!(
         put.stdout.contains("@monthly (Europe/Berlin)"),
@@ -296,7 +296,10 @@ async fn a_schedule_is_written_shown_fired_and_removed() {
         put.stdout
     );
     assert!(put.stdout.contains("next due"), "{}", put.stdout);
-    let refused = call("put bad --cron @monthly --time-zone Europe/Berlim --capability chat").await;
+    let refused = call(
+        "put bad --cron @monthly --time-zone Europe/Berlim --capability chat --input \"report\"",
+    )
+    .await;
     assert_ne!(refused.code(), 0, "{}", refused.stdout);
     assert!(
         refused.stderr.contains("did you mean Europe/Berlin?"),
@@ -429,6 +432,21 @@ async fn failures_have_a_code_a_remedy_and_an_exit_code() {
         "{}",
         careless.stderr
     );
+    let nothing = world
+        .admin(&["tenant", "override", "acme"])
+        .await
+        .failed_with(2);
+    for flag in [
+        "--tier",
+        "--foreground",
+        "--background",
+        "--weight",
+        "--clear",
+    ] {
+        assert!(nothing.stderr.contains(flag), "{}", nothing.stderr);
+    }
+    let both = ["tenant", "override", "acme", "--clear", "--weight", "2"];
+    world.admin(&both).await.failed_with(2);
     let twice = run(with_database(&world.db, &["key", "bootstrap"]))
         .await
         .failed_with(1);
