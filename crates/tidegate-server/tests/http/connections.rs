@@ -167,7 +167,7 @@ async fn a_body_that_does_not_arrive_is_the_clients_matter() {
         read(socket).await
     };
     let slow = async {
-        let body = r#"{"capability":"chat"}"#;
+        let body = r#"{"capability":"chat","input":"hello"}"#;
         let mut socket = send(&rig, head(body.len()).as_bytes()).await;
         // Longer than a handler may take.
         tokio::time::sleep(Duration::from_secs(12)).await;

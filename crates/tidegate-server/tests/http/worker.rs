@@ -92,7 +92,7 @@ async fn stale_fences_are_refused_in_every_write() {
         ("complete", json!({"result": "late"})),
         ("fail", json!({"code": "WORKER_FAILED", "retryable": true})),
         ("release", json!({})),
-        ("children", json!({"key": "a", "capability": "chat"})),
+        ("children", json!({"key": "a", "capability": "chat", "input": "hello"})),
         (
             "wait",
             json!({"input": {"kind": "text", "prompt": "which?"}}),
