@@ -166,12 +166,6 @@ impl World {
                 let path = "/v1/admin/tenants/acme/override";
                 Sample::by(operator, path, json!({"tier": "plus", "weight": 3}))
             }
-            ("DELETE", "/v1/admin/tenants/{tenant}/override") => {
-                self.rig.with_tiers().await;
-                let path = "/v1/admin/tenants/acme/override";
-                self.made("PUT", operator, path, json!({"weight": 3})).await;
-                Sample::by(operator, path, Value::Null)
-            }
             ("POST", "/v1/admin/tenants/{tenant}/state") => {
                 self.rig.tenant("hooli").await;
                 let path = "/v1/admin/tenants/hooli/state";
@@ -207,6 +201,12 @@ impl World {
                 let made = self.made("POST", operator, "/v1/admin/keys", body).await;
                 let id = made["key"]["keyId"].as_str().unwrap();
                 Sample::by(operator, format!("/v1/admin/keys/{id}"), Value::Null)
+            }
+            ("DELETE", "/v1/admin/tenants/{tenant}/override") => {
+                self.rig.with_tiers().await;
+                let path = "/v1/admin/tenants/acme/override";
+                self.made("PUT", operator, path, json!({"weight": 3})).await;
+                Sample::by(operator, path, Value::Null)
             }
             ("PUT", "/v1/admin/providers/{name}") => Sample::by(operator, named("one"), provider()),
             ("DELETE", "/v1/admin/providers/{name}") => {

@@ -432,21 +432,6 @@ async fn failures_have_a_code_a_remedy_and_an_exit_code() {
         "{}",
         careless.stderr
     );
-    let nothing = world
-        .admin(&["tenant", "override", "acme"])
-        .await
-        .failed_with(2);
-    for flag in [
-        "--tier",
-        "--foreground",
-        "--background",
-        "--weight",
-        "--clear",
-    ] {
-        assert!(nothing.stderr.contains(flag), "{}", nothing.stderr);
-    }
-    let both = ["tenant", "override", "acme", "--clear", "--weight", "2"];
-    world.admin(&both).await.failed_with(2);
     let twice = run(with_database(&world.db, &["key", "bootstrap"]))
         .await
         .failed_with(1);
@@ -474,6 +459,36 @@ async fn failures_have_a_code_a_remedy_and_an_exit_code() {
         "{}",
         unnamed.stderr
     );
+}
+
+/// Bad input: an override is given or cleared, and nothing is dropped by leaving flags away (R15.1).
+#[tokio::test]
+async fn an_override_is_cleared_only_by_its_flag() {
+    let world = World::new().await;
+    world.fill().await;
+    let with_tiers = ["migrate", "--with", "tenant-resource-tiers"];
+    run(with_database(&world.db, &with_tiers)).await.succeeded();
+    let given = async |flags: &[&str]| {
+        let args = [&["tenant", "override", "acme"], flags].concat();
+        world.admin(&args).await
+    };
+    let own = given(&["--weight", "7"]).await.succeeded();
+    assert!(own.stdout.contains("tenant override"), "{}", own.stdout);
+    let refused = given(&[]).await.failed_with(2);
+    for flag in [
+        "--tier",
+        "--foreground",
+        "--background",
+        "--weight",
+        "--clear",
+    ] {
+        assert!(refused.stderr.contains(flag), "{}", refused.stderr);
+    }
+    given(&["--clear", "--weight", "2"]).await.failed_with(2);
+    let kept = world.admin(&["tenant", "limits", "acme"]).await;
+    assert!(kept.stdout.contains("tenant override"), "{}", kept.stdout);
+    let cleared = given(&["--clear"]).await.succeeded();
+    assert!(!cleared.stdout.contains("override"), "{}", cleared.stdout);
 }
 
 /// The contract comes from the routes.
