@@ -8,33 +8,30 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 use tidegate_client::worker::Job;
 use tidegate_llm::{Message, ToolCall};
-use tidegate_model::api::{MessageRole, MessageView, NewMessage};
+use tidegate_model::{
+    api::{MessageRole, MessageView, NewMessage},
+    prompt::{NoPrompt, prompt},
+};
 
 use crate::tools::Offer;
 
 /// What a model is asked first: the operator's instructions, then the conversation, or what was submitted.
-pub(crate) fn opening(system: &str, stored: &[MessageView], job: &Job) -> Vec<Message> {
+pub(crate) fn opening(
+    system: &str,
+    stored: &[MessageView],
+    job: &Job,
+) -> Result<Vec<Message>, NoPrompt> {
     let mut messages = Vec::with_capacity(stored.len() + 1);
     if !system.trim().is_empty() {
         messages.push(Message::System(system.to_owned()));
     }
     if stored.is_empty() {
-        messages.push(Message::User(submitted(&job.run().input)));
+        let asked = prompt(&job.run().input)?;
+        messages.push(Message::User(asked.into_owned()));
     } else {
         messages.extend(stored.iter().filter_map(from_stored));
     }
-    complete_calls(messages)
-}
-
-/// The input of a run that is no turn, as text.
-fn submitted(input: &Value) -> String {
-    match input {
-        Value::String(text) => text.clone(),
-        Value::Object(members) if members.len() == 1 && members.contains_key("text") => {
-            text_of(input)
-        }
-        other => other.to_string(),
-    }
+    Ok(complete_calls(messages))
 }
 
 fn text_of(content: &Value) -> String {

@@ -116,7 +116,9 @@ impl<'a> Turn<'a> {
         let model = self.model()?;
         let mut left = self.left_by_others().await?;
         self.take_answer(&mut left).await;
-        self.messages = opening(&self.agent.settings.system_prompt, &left.messages, self.job);
+        let system = &self.agent.settings.system_prompt;
+        self.messages = opening(system, &left.messages, self.job)
+            .map_err(|refused| Failure::new(Code::InvalidArgument, refused.to_string()))?;
         let offer = self.offer().await;
         if let Some(ask) = self.resume(left, &offer).await? {
             return Ok(Reached::Question(ask));

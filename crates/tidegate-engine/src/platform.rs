@@ -11,7 +11,7 @@ use std::{
 };
 
 use tidegate_model::{ConfigKind, KeyId};
-use tidegate_policy::tiers::Tiers;
+use tidegate_policy::{eligibility::PoolOffer, tiers::Tiers};
 use tidegate_store::cluster::Generation;
 
 use crate::{
@@ -57,6 +57,8 @@ caches! {
     catalog: () => Arc<ResolvedCatalog>, emptied by [Provider, Model, ToolServer, Cluster], at most 1;
     /// Tiers and overrides of all tenants. Platform-wide: each look-up names its tenant.
     tiers: () => Arc<Tiers>, emptied by [Tier, Tenant], at most 1;
+    /// What each pool offers. Platform-wide: pools serve all tenants.
+    offers: () => Arc<Vec<PoolOffer>>, emptied by [Pool], at most 1;
 }
 
 impl Caches {

@@ -19,6 +19,7 @@ pub mod ids;
 pub mod lasting;
 pub mod limits;
 pub mod principal;
+pub mod prompt;
 pub mod queue_reason;
 pub mod run;
 pub mod schedule;

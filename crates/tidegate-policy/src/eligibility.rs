@@ -64,6 +64,12 @@ impl Eligibility {
     pub const fn is_satisfiable(&self) -> bool {
         !self.eligible.is_empty()
     }
+
+    /// Whether the pool of the built-in executor may serve it and no other, so that what its runs hold is for that
+    /// executor to say. Where another pool offers the capability too, its workers may read another shape.
+    pub fn is_builtin_only(&self) -> bool {
+        matches!(self.eligible.as_slice(), [pool] if *pool == PoolId::builtin())
+    }
 }
 
 /// Whether a pool may serve a capability; the first clause that it fails otherwise. Matching is exact (R6.2).
@@ -134,7 +140,16 @@ mod tests {
                 ("future", "UNKNOWN_FIELD")
             ]
         );
+        assert!(sorted.is_builtin_only());
         assert!(!sort(&[], &"chat".parse().unwrap()).is_satisfiable());
+        let both = [
+            offer("builtin", Some(1), Some(&["chat"])),
+            offer("gpu", Some(1), Some(&["chat", "ocr"])),
+        ];
+        for (capability, builtin_only) in [("chat", false), ("ocr", false), ("none", false)] {
+            let sorted = sort(&both, &capability.parse().unwrap());
+            assert_eq!(sorted.is_builtin_only(), builtin_only, "{capability}");
+        }
     }
 
     proptest! {

@@ -5,8 +5,6 @@
 //! in a channel nobody reads, or in the body of a response that is never sent. Handing back costs the run no attempt. What
 //! the connection took and the network lost is beyond this; it comes back when the lease expires.
 
-use std::time::Duration;
-
 use tidegate_engine::{
     Engine, Error, Principal,
     worker::{claim, close},
@@ -16,13 +14,10 @@ use tidegate_model::{
     api::{AttemptUsage, ClaimAnswer, ClaimRequest, Lease, ReleaseRun},
 };
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::shutdown::Shutdown;
-
-/// What a claim whose client has gone may still take to finish a statement that has begun. Longer than any statement
-/// should take; a claim that only waits is dropped when this is over.
-const FINISH: Duration = Duration::from_secs(1);
 
 /// Leases on their way to their holder.
 #[must_use]
@@ -107,9 +102,7 @@ pub async fn wait(
     }
     let (mut caller, answer) = oneshot::channel();
     let task = async move {
-        let Some(result) = run(&engine, &principal, &shutdown, &mut caller, request).await else {
-            return;
-        };
+        let result = run(&engine, &principal, &shutdown, &mut caller, request).await;
         let result = result.map(|leases| Held {
             engine,
             principal,
@@ -124,25 +117,29 @@ pub async fn wait(
     }))
 }
 
-/// The engine's claim; `None` where the caller went away while it waited. It is never dropped in the middle of a
-/// statement: leases that were committed but never seen would be held by nobody until they expire.
+/// The engine's claim. It is never dropped in the middle of a statement, however long that takes: leases that were
+/// committed but never seen would be held by nobody until they expire.
 async fn run(
     engine: &Engine,
     principal: &Principal,
     shutdown: &Shutdown,
     caller: &mut oneshot::Sender<Result<Held, Error>>,
     request: ClaimRequest,
-) -> Option<Result<Vec<Lease>, Error>> {
-    let claim = claim::claim(engine, principal, request);
+) -> Result<Vec<Lease>, Error> {
+    let gone = CancellationToken::new();
+    let claim = claim::claim_until(engine, principal, request, &gone);
     tokio::pin!(claim);
     let answer = tokio::select! {
-        answer = &mut claim => Some(answer),
-        () = caller.closed() => tokio::time::timeout(FINISH, &mut claim).await.ok(),
+        answer = &mut claim => answer,
+        () = caller.closed() => {
+            gone.cancel();
+            claim.await
+        }
         () = shutdown.draining().cancelled() => {
             // Wakes the claim, which then answers with nothing.
             engine.drain();
-            Some(claim.await)
+            claim.await
         }
     };
-    answer.map(|answer| answer.map(|answer| answer.leases))
+    answer.map(|answer| answer.leases)
 }

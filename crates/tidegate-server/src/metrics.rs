@@ -71,6 +71,10 @@ const COUNTERS: &[(&str, &str)] = &[
         "Batches that were run call by call because one of them was refused by the database.",
     ),
     (
+        "tidegate_children_total",
+        "Children that runs asked for, by whether they were accepted.",
+    ),
+    (
         "tidegate_claims_returned_total",
         "Leases handed back because their claimer had gone.",
     ),

@@ -271,6 +271,11 @@ pub static ROUTES: &[Route] = &[
         ADMINISTRATORS,
     ),
     admin(Verb::Put, "/v1/admin/tenants/{tenant}/override", PLATFORM),
+    admin(
+        Verb::Delete,
+        "/v1/admin/tenants/{tenant}/override",
+        PLATFORM,
+    ),
     admin(Verb::Post, "/v1/admin/keys", ADMINISTRATORS),
     admin(Verb::Get, "/v1/admin/keys", ADMINISTRATORS),
     admin(Verb::Delete, "/v1/admin/keys/{keyId}", ADMINISTRATORS),

@@ -17,12 +17,14 @@ use rig::{
     family::{FAILED, on},
     held, report_of, rules, tenant,
 };
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tidegate_model::{
     Code, ConversationId, RunId, TenantId,
     run::{QuotaBucket, RunKind, WaitMode},
 };
 use tidegate_policy::retry::Report;
 use tidegate_store::{
+    Store,
     attempts::{
         close::{CloseReport, Closer},
         open::OpenedLease,
@@ -269,4 +271,116 @@ async fn a_close_waits_for_a_renewal_and_counts() {
         assert_eq!(closed.len(), 1, "the lease was held all the time");
         world.audit().await;
     }
+}
+
+/// A transaction that stands in for a renewal or a closing of several leases: it has locked one and comes to a later one.
+struct InOrder(sqlx::Transaction<'static, sqlx::Postgres>);
+
+impl InOrder {
+    async fn holding(world: &World, lease: &OpenedLease) -> Self {
+        let mut this = Self(world.db.pool().begin().await.expect("begin"));
+        assert!(this.lock(lease).await, "nobody else holds the first");
+        this
+    }
+
+    /// Whether the lease could be locked without waiting.
+    async fn lock(&mut self, lease: &OpenedLease) -> bool {
+        sqlx::query("SELECT FROM run_leases WHERE run_id = $1 FOR UPDATE NOWAIT")
+            .bind(lease.run_id.as_uuid())
+            .execute(&mut *self.0)
+            .await
+            .is_ok()
+    }
+}
+
+/// A running business task and a running turn. The task is older and stands before the turn in the table, and behind it in
+/// the order of the key.
+async fn task_and_turn(world: &World) -> (OpenedLease, OpenedLease) {
+    let acme = tenant("acme");
+    world.submit(&acme, RunKind::BusinessTask).await;
+    let task = world
+        .claim(&acme, QuotaBucket::Uncounted, 1, None, 30_000)
+        .await
+        .remove(0);
+    let conversation = world.conversation(&acme).await;
+    world.submit_turn(&acme, conversation).await;
+    let turn = world
+        .claim(&acme, QuotaBucket::Foreground, 1, None, 30_000)
+        .await
+        .remove(0);
+    (task, turn)
+}
+
+/// A store whose statements find rows in the order in which they were written, as they may once the planner thinks it
+/// cheaper: that the key's index gives them in its order must not be what a lock order rests on.
+fn without_indexes(world: &World) -> Store {
+    let options = world.db.pool().connect_options();
+    let options = PgConnectOptions::clone(&options).options([
+        ("enable_seqscan", "on"),
+        ("enable_indexscan", "off"),
+        ("enable_bitmapscan", "off"),
+    ]);
+    Store::new(PgPoolOptions::new().connect_lazy_with(options))
+}
+
+/// R3.10, R3.11, O-31: whatever marks several leases waits for the first in the order of the key and holds none of the
+/// later ones meanwhile, so that it and a renewal of both cannot wait for each other.
+#[tokio::test]
+async fn stop_marks_lock_leases_in_the_order_of_the_key() {
+    for overdue in [false, true] {
+        let world = World::new(&["acme"]).await;
+        let (task, turn) = task_and_turn(&world).await;
+        if overdue {
+            sqlx::query("UPDATE run_leases SET must_end_at = clock_timestamp()")
+                .execute(world.db.pool())
+                .await
+                .expect("overdue");
+        }
+        let mut renewal = InOrder::holding(&world, &turn).await;
+        let store = without_indexes(&world);
+        let (scoped, fleet) = (store.tenant(&turn.tenant), store.fleet());
+        let marks = async {
+            if overdue {
+                return fleet.stop_overdue("main").await.expect("overdue");
+            }
+            let both = vec![task.run_id, turn.run_id];
+            let cancelled = scoped.cancel_runs(both, DAY_MS, None).await;
+            cancelled.expect("cancel").requested
+        };
+        let goes_on = async {
+            world.until_somebody_waits().await;
+            assert!(renewal.lock(&task).await, "the later one is free");
+            renewal.0.commit().await.expect("commit");
+        };
+        let (marked, ()) = tokio::join!(marks, goes_on);
+        assert_eq!(marked, 2, "overdue: {overdue}");
+    }
+}
+
+/// R3.10, O-31: an end marks the leases of descendants; a cancel waits for no lease while it holds those.
+#[tokio::test]
+async fn a_cancel_holds_no_lease_of_a_child_while_it_waits_for_another() {
+    let world = World::new(&["acme"]).await;
+    let (parent, turn) = task_and_turn(&world).await;
+    world.child(&parent, "a").await;
+    let child = world
+        .claim(&parent.tenant, QuotaBucket::Uncounted, 1, None, 30_000)
+        .await
+        .remove(0);
+    world
+        .wait(&parent, on(WaitMode::All, &[child.run_id]))
+        .await;
+    let mut renewal = InOrder::holding(&world, &turn).await;
+    let scoped = world.store.tenant(&turn.tenant);
+    let both = vec![parent.run_id, turn.run_id];
+    let goes_on = async {
+        world.until_somebody_waits().await;
+        assert!(renewal.lock(&child).await, "the child's lease is free");
+        renewal.0.commit().await.expect("commit");
+    };
+    let (cancelled, ()) = tokio::join!(scoped.cancel_runs(both, DAY_MS, None), goes_on);
+    let cancelled = cancelled.expect("cancel");
+    assert_eq!((cancelled.ended, cancelled.requested), (1, 1));
+    let told = "SELECT count(*) FROM run_leases WHERE stop_reason = 'parent_ended'";
+    assert_eq!(world.count(told).await, 1);
 }

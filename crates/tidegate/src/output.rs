@@ -66,6 +66,11 @@ impl Output {
         }
     }
 
+    /// What a command did besides what it was asked for; goes to standard error in either form.
+    pub fn notice(self, text: &str) {
+        write(&mut std::io::stderr().lock(), format_args!("{text}\n"));
+    }
+
     /// A warning; goes to standard error in either form.
     pub fn warn(self, text: &str) {
         write(

@@ -170,3 +170,18 @@ async fn a_tool_call_ends_with_its_run() {
     assert_eq!(rig.events(run_id, EventKind::ToolCalled).len(), 1);
     rig.end().await;
 }
+
+/// Bad input: a run that was accepted for other workers, and asks nothing, fails for good and no model is asked.
+#[tokio::test]
+async fn an_input_that_asks_nothing_fails_for_good() {
+    let rig = rig().await;
+    for input in [json!(null), json!({ "text": "" })] {
+        let run_id = rig.server.submit(|run| run.input = input);
+        let failed = rig.failed(run_id).await;
+        let ended = (failed.code, failed.retryable);
+        assert_eq!(ended, (Code::InvalidArgument, false));
+        assert!(failed.detail.unwrap().contains(r#"{"text": "…"}"#));
+    }
+    assert_eq!(rig.mock.stats().requests, 0);
+    rig.end().await;
+}

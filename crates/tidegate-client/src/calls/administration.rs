@@ -54,6 +54,12 @@ impl Client {
         self.json(call.body(body)?).await
     }
 
+    /// `DELETE /v1/admin/tenants/{id}/override`: everything comes from the tier `standard` again.
+    pub async fn delete_tenant_override(&self, tenant: &TenantId) -> Result<()> {
+        self.done(Call::delete(format!("/v1/admin/tenants/{tenant}/override")))
+            .await
+    }
+
     /// `POST /v1/admin/keys`: the secret is in this answer and nowhere else.
     pub async fn create_key(&self, body: &CreateKey) -> Result<CreatedKey> {
         self.json(Call::post("/v1/admin/keys").body(body)?).await

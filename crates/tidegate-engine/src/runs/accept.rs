@@ -1,5 +1,7 @@
 //! What all submissions share: checks of bounds, the requirement class, the answer to repeats.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use tidegate_model::{
@@ -8,9 +10,13 @@ use tidegate_model::{
     contracts::{RequirementsContract, TaskRequirements},
     digest::canonical_digest,
     limits,
+    prompt::prompt,
     run::{PrioritySource, RunKind, RunState, ServiceClass},
 };
-use tidegate_policy::grants;
+use tidegate_policy::{
+    eligibility::{self, Eligibility},
+    grants,
+};
 use tidegate_store::{
     lanes::LaneKey,
     runs::{NewRun, Place, Submission, Submitted, Turn},
@@ -80,6 +86,10 @@ pub(crate) async fn accept(
         ));
     }
     check_bounds(&wanted)?;
+    // A turn's text is asked for by its own route.
+    if wanted.turn.is_none() {
+        check_prompt(engine, &wanted.capability, &wanted.input).await?;
+    }
     let granted = granted(principal, &wanted)?;
     let settings = engine.settings();
     let run = NewRun {
@@ -334,6 +344,41 @@ pub(crate) fn check_bounds(wanted: &Wanted) -> Result<(), Error> {
     check_times(wanted)?;
     check_key(wanted.idempotency_key.as_deref())?;
     refuse_nul("input", &wanted.input)
+}
+
+/// An input that the built-in executor cannot ask a model is refused where no other pool offers the capability.
+pub(crate) async fn check_prompt(
+    engine: &Engine,
+    capability: &Capability,
+    input: &Value,
+) -> Result<(), Error> {
+    // What this instance's executor does not offer costs no look at the pools.
+    if !engine.settings().builtin_capabilities.contains(capability) {
+        return Ok(());
+    }
+    let load = || async { Ok(Arc::new(engine.store().pool_offers().await?)) };
+    let offers = engine
+        .platform()
+        .caches
+        .offers
+        .get_or_load((), load)
+        .await?;
+    refuse_no_prompt(&eligibility::sort(offers.iter(), capability), input)
+}
+
+/// The same where the pools are at hand.
+pub(crate) fn refuse_no_prompt(pools: &Eligibility, input: &Value) -> Result<(), Error> {
+    if !pools.is_builtin_only() {
+        return Ok(());
+    }
+    match prompt(input) {
+        Ok(_) => Ok(()),
+        Err(refused) => {
+            let field = refused.member.map(|member| format!("input.{member}"));
+            let field = field.unwrap_or_else(|| "input".to_owned());
+            Err(Error::invalid(field, refused.to_string()))
+        }
+    }
 }
 
 /// Far times are refused so that no arithmetic on them can overflow; whether a time has passed is the database's to say.

@@ -14,7 +14,7 @@ use tidegate_store::schedules::{NewSchedule, Terms, put::PutSchedule as Put};
 use super::view::view;
 use crate::{
     Engine, Error, Principal,
-    runs::accept::{Wanted, check_bounds, class_of, granted},
+    runs::accept::{Wanted, check_bounds, check_prompt, class_of, granted},
 };
 
 /// Makes or replaces a schedule of the caller's tenant.
@@ -82,6 +82,9 @@ async fn new_schedule(
         request_digest,
     };
     check_run(&run)?;
+    check_prompt(engine, &run.capability, &run.input)
+        .await
+        .map_err(|error| error.within("run"))?;
     let granted = granted(principal, &run).map_err(|error| error.within("run"))?;
     Ok(NewSchedule {
         scope: engine.settings().execution_scope.clone(),

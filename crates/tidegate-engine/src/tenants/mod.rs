@@ -13,4 +13,4 @@ pub use get::get;
 pub use limits::limits;
 pub use list::list;
 pub use set_state::set_state;
-pub use tiers::put_override;
+pub use tiers::{delete_override, put_override};

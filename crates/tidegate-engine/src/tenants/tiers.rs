@@ -7,7 +7,7 @@ use tidegate_model::{
     api::{LimitsView, PutTenantOverride},
 };
 use tidegate_policy::{buckets, tiers::Tiers};
-use tidegate_store::tenants::tiers::PutOverride;
+use tidegate_store::{catalog::Delete, tenants::tiers::PutOverride};
 
 use crate::{Engine, Error, Principal};
 
@@ -32,6 +32,13 @@ pub async fn put_override(
     request: PutTenantOverride,
 ) -> Result<LimitsView, Error> {
     principal.require_operator()?;
+    // As a whole it would take everything away, which has a call of its own.
+    if request == PutTenantOverride::default() {
+        return Err(Error::refused(
+            Code::InvalidArgument,
+            "give at least one of tier, foregroundRunsMax, backgroundRunsMax and weight; DELETE takes the override away",
+        ));
+    }
     for (field, value, most) in [
         (
             "foregroundRunsMax",
@@ -78,4 +85,25 @@ pub async fn put_override(
     // A higher cap may let something start.
     engine.work_changed();
     super::limits::effective(engine, tenant).await
+}
+
+/// Takes away what a tenant has of its own: from then on its tier is `standard` and gives every value.
+pub async fn delete_override(
+    engine: &Engine,
+    principal: &Principal,
+    tenant: &TenantId,
+) -> Result<(), Error> {
+    principal.require_operator()?;
+    let written = engine
+        .store()
+        .delete_override(tenant, &principal.author())
+        .await?;
+    match engine.written(ConfigKind::Tier, written).await {
+        Delete::NotFound => Err(Error::not_found("override")),
+        Delete::Deleted | Delete::Used(_) => {
+            // The tier may give more than the override did.
+            engine.work_changed();
+            Ok(())
+        }
+    }
 }

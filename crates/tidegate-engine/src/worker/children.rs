@@ -17,7 +17,7 @@ use super::held::lease_lost;
 use crate::{
     Engine, Error, Principal,
     claims::LaneHint,
-    runs::accept::{Wanted, check_bounds, class_of},
+    runs::accept::{Wanted, check_bounds, class_of, refuse_no_prompt},
 };
 
 /// Starts a child of a leased run. A refusal is told at once, with its code: the parent goes on by its own logic and
@@ -137,6 +137,7 @@ async fn new_child(
     let settings = engine.settings();
     let budget = request.budget.unwrap_or_default();
     let pools = eligibility::sort(&engine.store().pool_offers().await?, &request.capability);
+    refuse_no_prompt(&pools, &request.input)?;
     let unservable = (!pools.is_satisfiable()).then(|| {
         format!(
             "no active pool offers {}; publish one that does, or ask for another capability",

@@ -12,6 +12,7 @@ use tidegate_store::attempts::{
     LeaseKey,
     open::{Holder, LaneAsk, OpenedLease},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Engine, Error, Principal,
@@ -27,6 +28,17 @@ pub async fn claim(
     principal: &Principal,
     request: ClaimRequest,
 ) -> Result<ClaimAnswer, Error> {
+    claim_until(engine, principal, request, &CancellationToken::new()).await
+}
+
+/// The same until nobody wants the answer any more: then it asks for nothing more, but takes what it has asked for. A claim
+/// must not be dropped instead, because leases that are committed and never seen are held by nobody until they expire.
+pub async fn claim_until(
+    engine: &Engine,
+    principal: &Principal,
+    request: ClaimRequest,
+    unwanted: &CancellationToken,
+) -> Result<ClaimAnswer, Error> {
     check(&request)?;
     let holder = holder(engine, principal, &request)?;
     let until = Instant::now() + Duration::from_millis(request.wait_ms);
@@ -40,7 +52,7 @@ pub async fn claim(
         tokio::pin!(woken);
         // Registered before looking: work that comes in between wakes us.
         woken.as_mut().enable();
-        if engine.is_draining() {
+        if engine.is_draining() || unwanted.is_cancelled() {
             return Ok(ClaimAnswer { leases: Vec::new() });
         }
         let look = claim_now(engine, &holder, &request).await?;
@@ -59,6 +71,7 @@ pub async fn claim(
         tokio::select! {
             () = woken => {}
             () = tokio::time::sleep(pause) => {}
+            () = unwanted.cancelled() => {}
         }
     }
 }

@@ -30,6 +30,7 @@ const CALLS: &[(&str, &[Role], Call)] = calls! {
     "tenants::limits": [SuperAdmin, TenantAdmin] => |e, p| tenants::limits(e, p, &id("acme"));
     "tenants::set_state": [SuperAdmin] => |e, p| tenants::set_state(e, p, &id("globex"), SetTenantState { state: TenantState::Suspended });
     "tenants::put_override": [SuperAdmin] => |e, p| tenants::put_override(e, p, &id("acme"), PutTenantOverride::default());
+    "tenants::delete_override": [SuperAdmin] => |e, p| tenants::delete_override(e, p, &id("acme"));
     "keys::create": [SuperAdmin, TenantAdmin] => |e, p| keys::create(e, p, key_request(Role::Member, Some("acme")));
     "keys::list": [SuperAdmin, TenantAdmin] => |e, p| keys::list(e, p, &PageQuery::default());
     "keys::revoke": [SuperAdmin, TenantAdmin] => |e, p| keys::revoke(e, p, KeyId::new());

@@ -92,7 +92,7 @@ impl World {
             fence: lease.fence,
             key: key.to_owned(),
             capability: "chat".parse().expect("capability"),
-            input: json!({}),
+            input: json!({"n": 1}),
             service_class: None,
             priority: None,
             deadline: None,

@@ -307,7 +307,7 @@ pub fn operator() -> Principal {
 pub fn task(capability: &str) -> SubmitRun {
     SubmitRun {
         capability: capability.parse().expect("capability"),
-        input: json!({}),
+        input: json!({"text": "hello"}),
         service_class: None,
         priority: None,
         deadline: None,

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use futures::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_engine::{
     runs,
     schedules::{
@@ -16,10 +16,13 @@ use tidegate_engine::{
 };
 use tidegate_model::{
     Code, PoolId, RunId,
-    api::{PageQuery, PutSchedule, RunFilter, RunView, ScheduleView, ScheduledRun, SetTenantState},
+    api::{
+        PageQuery, PutSchedule, RunBudget, RunFilter, RunView, ScheduleView, ScheduledRun,
+        SetTenantState, SubmitRun,
+    },
     ids::ScheduleName,
     limits,
-    principal::TenantState,
+    principal::{KeyScope, TenantState},
     run::{QuotaBucket, RunKind, RunState, ServiceClass},
     schedule::{MissedRuns, Overlap, SkipReason},
 };
@@ -167,6 +170,82 @@ async fn a_due_time_becomes_a_run() {
     let (me, kind) = (member("acme"), RunKind::Scheduled);
     let asked = runs::submit::submit_as(&world.engine, &me, kind, task("chat")).await;
     assert!(asked.is_err());
+}
+
+/// What was written of a run, by table, without what is each run's own.
+async fn written(world: &World, run: RunId) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for sql in [
+        "SELECT to_jsonb(t) - '{run_id,root_run_id,request_digest,created_at}'::text[]
+            || jsonb_build_object('root', t.root_run_id = t.run_id)
+         FROM agent_runs t WHERE run_id = $1",
+        "SELECT to_jsonb(t) - '{run_id,position,queued_at,expires_at}'::text[]
+            || jsonb_build_object('expires', t.expires_at - t.queued_at)
+         FROM run_queue t WHERE run_id = $1",
+        "SELECT to_jsonb(t) - '{run_id,at}'::text[] FROM run_events t WHERE run_id = $1",
+    ] {
+        let found: Vec<Value> = sqlx::query_scalar(sql)
+            .bind(run.as_uuid())
+            .fetch_all(world.db.pool())
+            .await
+            .expect("rows");
+        assert_eq!(found.len(), 1, "{sql}");
+        rows.extend(found);
+    }
+    rows
+}
+
+/// R3.14, R3.2: runs of schedules have a statement of their own; it writes, column by column, what a submission of the same
+/// writes.
+#[tokio::test]
+async fn a_fired_run_is_written_like_a_submitted_one() {
+    let world = World::new(settings()).await;
+    let mut me = member("acme");
+    me.scopes.push(KeyScope::ActForUsers);
+    me.grants.priority = Some(7);
+    let run = ScheduledRun {
+        service_class: Some(ServiceClass::Deferrable),
+        priority: Some(-5),
+        max_attempts: Some(3),
+        budget: Some(RunBudget {
+            tokens: Some(1_000),
+            execution_ms: Some(60_000),
+        }),
+        user: Some("somebody".to_owned()),
+        ..monthly().run
+    };
+    let submit = SubmitRun {
+        service_class: run.service_class,
+        priority: run.priority,
+        max_attempts: run.max_attempts,
+        budget: run.budget,
+        user: run.user.clone(),
+        input: run.input.clone(),
+        ..task("chat")
+    };
+    let schedule = PutSchedule { run, ..monthly() };
+    put::put(&world.engine, &me, name("report"), schedule)
+        .await
+        .expect("schedule");
+    let due = world.month(0).await;
+    world.unsettled_since("report", due).await;
+    assert_eq!(world.round().await.runs, 1);
+    let fired = world.runs_of("report").await[0].run_id;
+    let submitted = runs::submit::submit(&world.engine, &me, submit, None)
+        .await
+        .expect("run");
+    let mut expected = written(&world, submitted.run_id).await;
+    // What makes it a run of a schedule, and nothing else.
+    let due_at = due.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+    let (row, told) = (json!("scheduled"), &mut expected[2]["body"]);
+    told["kind"] = row.clone();
+    told["schedule"] = json!("report");
+    told["dueAt"] = json!(due_at);
+    expected[0]["kind"] = row;
+    expected[0]["schedule"] = json!("report");
+    let mut found = written(&world, fired).await;
+    assert!(found[0]["due_at"].take().is_string());
+    assert_eq!(found, expected);
 }
 
 /// R3.14: many instances that look at the same time fire each due time once, more schedules than a batch holds too.

@@ -129,3 +129,24 @@ async fn causes_are_kept_as_intervals() {
         1
     );
 }
+
+/// R3.9: a run that no pool could take since it came has not waited for a worker, although the first look at its lane came
+/// after it.
+#[tokio::test]
+async fn the_first_cause_counts_from_the_beginning() {
+    let world = World::new(settings()).await;
+    let run = world.submit(task("nowhere")).await;
+    age(
+        &world,
+        "ALTER TABLE agent_runs DISABLE TRIGGER ALL;
+         UPDATE agent_runs SET created_at = clock_timestamp() - interval '2 s';
+         UPDATE run_queue SET queued_at = clock_timestamp() - interval '2 s';",
+    )
+    .await;
+    world.observe().await;
+    let waits = waits(&explain(&world, run).await);
+    assert_eq!(
+        waits.keys().collect::<Vec<_>>(),
+        [&QueueReason::NoEligiblePool]
+    );
+}

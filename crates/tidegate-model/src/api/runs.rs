@@ -34,6 +34,8 @@ pub struct SubmitRun {
     /// What the pool must offer.
     pub capability: Capability,
     /// Passed to the worker as it is. Numbers are 64-bit integers or doubles (RFC 7493); send others as texts.
+    /// What only the built-in executor serves (`chat` unless configured) needs something to ask a model: a text,
+    /// `{"text": "…"}`, or another object or array that is not empty.
     #[serde(default)]
     pub input: Value,
     /// Only lower protection than the kind's default can be asked for (R2.4).

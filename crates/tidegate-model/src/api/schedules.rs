@@ -45,6 +45,8 @@ pub struct ScheduledRun {
     /// What the pool must offer.
     pub capability: Capability,
     /// Passed to the worker as it is, at most 64 KiB. The due time is told beside it (`schedule.dueAt`).
+    /// What only the built-in executor serves (`chat` unless configured) needs something to ask a model: a text,
+    /// `{"text": "…"}`, or another object or array that is not empty.
     #[serde(default)]
     pub input: Value,
     /// `deferrable` unless given; only lower protection than what is granted can be asked for (R2.4).

@@ -31,7 +31,7 @@ pub struct SetTenantState {
 }
 
 /// `PUT /v1/admin/tenants/{tenant}/override`: what a tenant has of its own, as a whole. What is left out comes from its
-/// tier.
+/// tier; at least one is needed, `DELETE` takes all away.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

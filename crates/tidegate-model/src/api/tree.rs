@@ -23,6 +23,8 @@ pub struct SubmitChild {
     /// What the pool must offer.
     pub capability: Capability,
     /// Passed to the child's worker as it is.
+    /// What only the built-in executor serves (`chat` unless configured) needs something to ask a model: a text,
+    /// `{"text": "…"}`, or another object or array that is not empty.
     #[serde(default)]
     pub input: Value,
     /// The parent's unless given; only less protection can be asked for.

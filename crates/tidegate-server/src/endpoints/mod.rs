@@ -75,7 +75,10 @@ pub(crate) fn admin() -> OpenApiRouter<AppState> {
         .routes(routes!(admin::get_tenant::get_tenant))
         .routes(routes!(admin::set_tenant_state::set_tenant_state))
         .routes(routes!(admin::get_tenant_limits::get_tenant_limits))
-        .routes(routes!(admin::put_tenant_override::put_tenant_override))
+        .routes(routes!(
+            admin::put_tenant_override::put_tenant_override,
+            admin::delete_tenant_override::delete_tenant_override
+        ))
         .routes(routes!(admin::create_key::create_key))
         .routes(routes!(admin::list_keys::list_keys))
         .routes(routes!(admin::revoke_key::revoke_key))

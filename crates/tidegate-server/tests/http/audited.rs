@@ -76,6 +76,12 @@ fn writes_of_tenants_and_pools() -> Vec<(&'static str, &'static str, String, Val
             json!({"weight": 2}),
         ),
         named(
+            "DELETE",
+            "/v1/admin/tenants/{tenant}/override",
+            "/v1/admin/tenants/acme/override",
+            Value::Null,
+        ),
+        named(
             "PUT",
             "/v1/pools/{poolId}/descriptors/{epoch}",
             "/v1/pools/gpu/descriptors/1",

@@ -54,12 +54,17 @@ const BODIES: &str = r#"
     INVALID_ARGUMENT maxAttempts     {"capability":"chat","maxAttempts":0}
     INVALID_ARGUMENT maxAttempts     {"capability":"chat","maxAttempts":1000000}
     INVALID_ARGUMENT maxAttempts     {"capability":"chat","maxAttempts":"5"}
-    INVALID_ARGUMENT priority        {"capability":"chat","priority":100000}
-    INVALID_ARGUMENT deadline        {"capability":"chat","deadline":"PAST"}
+    INVALID_ARGUMENT priority        {"capability":"chat","input":"hi","priority":100000}
+    INVALID_ARGUMENT deadline        {"capability":"chat","input":"hi","deadline":"PAST"}
     INVALID_ARGUMENT deadline        {"capability":"chat","deadline":"9999-12-31T23:59:59Z"}
     INVALID_ARGUMENT deadline        {"capability":"chat","deadline":"soon"}
     INVALID_ARGUMENT runAt           {"capability":"chat","runAt":"9999-12-31T23:59:59Z"}
     INVALID_ARGUMENT serviceClass    {"capability":"chat","serviceClass":"gold"}
+    INVALID_ARGUMENT input           {"capability":"chat"}
+    INVALID_ARGUMENT input           {"capability":"chat","input":7}
+    INVALID_ARGUMENT input           {"capability":"chat","input":""}
+    INVALID_ARGUMENT input           {"capability":"chat","input":{}}
+    INVALID_ARGUMENT input.text      {"capability":"chat","input":{"text":1}}
     INVALID_ARGUMENT input.a[0]      {"capability":"chat","input":{"a":["\u0000"]}}
     INVALID_ARGUMENT $               {"capability":"chat"
     INVALID_ARGUMENT $               {"capability":"chat"}x
@@ -170,7 +175,7 @@ async fn bad_parameters_and_headers_are_refused_by_name() {
         let request = rig
             .request("POST", "/v1/runs")
             .bearer_auth(&acme)
-            .json(&json!({"capability": "chat"}));
+            .json(&json!({"capability": "chat", "input": "hello"}));
         let answer = answer(request.header("idempotency-key", bad)).await;
         assert_eq!(
             answer.refusal(),
@@ -230,13 +235,13 @@ async fn a_replayed_key_with_another_body_is_a_conflict() {
     };
     let refused = submit(json!({"capability": "chat", "maxAttempts": 0})).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
-    let first = submit(json!({"capability": "chat", "input": 1})).await;
+    let first = submit(json!({"capability": "chat", "input": "1"})).await;
     assert_eq!(first.status, StatusCode::ACCEPTED, "{first:?}");
-    let again = submit(json!({"input": 1, "capability": "chat"})).await;
+    let again = submit(json!({"input": "1", "capability": "chat"})).await;
     assert_eq!(again.status, StatusCode::OK);
     assert_eq!(again.json()["runId"], first.json()["runId"]);
     assert_eq!(again.json()["repeated"], true);
-    let other = submit(json!({"capability": "chat", "input": 2})).await;
+    let other = submit(json!({"capability": "chat", "input": "2"})).await;
     assert_eq!(other.status, StatusCode::CONFLICT);
     assert_eq!(other.problem().code, Code::IdempotencyConflict);
     assert_eq!(runs(&rig, &acme).await, 1);
@@ -308,4 +313,53 @@ async fn unknown_parameters_are_refused_everywhere() {
     let path = format!("/v1/runs/{run}/events?after=3");
     let detail = rig.get(&path, &acme).await.problem().detail.unwrap();
     assert!(detail.contains("Last-Event-ID"), "{detail}");
+}
+
+/// Bad input: what the built-in executor cannot ask a model is refused at every door (R3.2, R3.14, R20.3), and nowhere
+/// where another pool offers the capability, whose workers may read another shape.
+#[tokio::test]
+async fn an_input_that_asks_nothing_is_refused_at_every_door() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    rig.submit(&acme).await;
+    let lease = rig.claim(&worker).await;
+    let children = format!(
+        "/v1/worker/runs/{}/children",
+        lease["run"]["runId"].as_str().unwrap()
+    );
+    let child = |input: &Value| json!({"fence": lease["fence"], "key": "a", "capability": "chat", "input": input});
+    let scheduled =
+        |input: &Value| json!({"cron": "@daily", "run": {"capability": "chat", "input": input}});
+    let doors = |input: Value| {
+        let run = json!({"capability": "chat", "input": input});
+        [
+            ("POST", "/v1/runs", &acme, run, ""),
+            ("PUT", "/v1/schedules/a", &acme, scheduled(&input), "run."),
+            ("POST", children.as_str(), &worker, child(&input), ""),
+        ]
+    };
+    for (input, field) in [
+        (Value::Null, "input"),
+        (json!(1), "input"),
+        (json!({"text": " "}), "input.text"),
+    ] {
+        for (verb, path, key, body, within) in doors(input.clone()) {
+            let refused = rig.call(verb, path, key, body).await;
+            let expected = format!("INVALID_ARGUMENT {within}{field}");
+            assert_eq!(refused.refusal(), expected, "{path} {input}");
+            let detail = refused.problem().detail.unwrap();
+            assert!(detail.contains(r#"{"text": "…"}"#), "{detail}");
+        }
+    }
+    let controller = rig.key(Role::PoolController, "", "gpu").await;
+    let descriptor = json!({"contract": "capability-descriptor.v1", "poolId": "gpu", "descriptorEpoch": 1, "capabilities": ["chat"]});
+    let published = "/v1/pools/gpu/descriptors/1";
+    rig.call("PUT", published, &controller, descriptor).await;
+    let in_force = json!({"expected": null, "active": 1});
+    rig.post("/v1/pools/gpu/epoch", &controller, in_force).await;
+    for (verb, path, key, body, _) in doors(Value::Null) {
+        let answer = rig.call(verb, path, key, body).await;
+        assert!(answer.status.is_success(), "{path}: {answer:?}");
+    }
 }

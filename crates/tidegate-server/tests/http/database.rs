@@ -52,7 +52,7 @@ async fn a_full_disk_loses_nothing_and_invents_nothing() {
             rig.request("POST", "/v1/runs")
                 .bearer_auth(&acme)
                 .header("idempotency-key", format!("key-{round}"))
-                .json(&json!({"capability": "chat"}))
+                .json(&json!({"capability": "chat", "input": "hello"}))
         };
         let refused = answer(submit()).await.problem();
         assert_eq!(
@@ -98,7 +98,7 @@ async fn a_lost_database_is_said_and_survived() {
     let acme = rig.tenant("acme").await;
     rig.submit(&acme).await;
     proxy.down();
-    let body = json!({"capability": "chat"});
+    let body = json!({"capability": "chat", "input": "hello"});
     let refused = rig.post("/v1/runs", &acme, body.clone()).await.problem();
     assert_eq!(refused.code, Code::DatabaseUnavailable);
     let keyed = |problem: &Problem| format!("{:?}", problem.detail).contains("Idempotency-Key");
@@ -132,7 +132,7 @@ async fn a_silent_database_is_said_within_a_bound() {
     let acme = rig.tenant("acme").await;
     rig.submit(&acme).await;
     proxy.pause();
-    let body = json!({"capability": "chat"});
+    let body = json!({"capability": "chat", "input": "hello"});
     // The client of the rig gives up after PATIENCE, which fails the test.
     let refused = rig.post("/v1/runs", &acme, body.clone()).await.problem();
     assert_eq!(refused.code, Code::DatabaseUnavailable);

@@ -85,7 +85,7 @@ async fn what_is_refused_while_draining_is_no_error_in_the_log() {
     let worker = rig.key(Role::Worker, "", "builtin").await;
     rig.shutdown.drain();
     eventually("it drains", async || {
-        let task = json!({"capability": "chat"});
+        let task = json!({"capability": "chat", "input": "hello"});
         let submitted = rig.post("/v1/runs", &acme, task).await;
         (submitted.status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
     })

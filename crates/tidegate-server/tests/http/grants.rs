@@ -23,7 +23,7 @@ async fn secret(rig: &Rig, by: &str, fields: Value) -> String {
 
 /// A business task with these fields.
 async fn submit(rig: &Rig, by: &str, fields: Value) -> Answer {
-    let mut body = json!({"capability": "chat"});
+    let mut body = json!({"capability": "chat", "input": "hello"});
     let given = fields.as_object().unwrap().clone();
     body.as_object_mut().unwrap().extend(given);
     rig.post("/v1/runs", by, body).await
@@ -47,7 +47,10 @@ async fn only_a_key_that_acts_for_users_names_one() {
     let conversation = rig.conversation(&ann).await;
     let turns = format!("/v1/conversations/{conversation}/turns");
     for (path, body) in [
-        ("/v1/runs", json!({"capability": "chat", "user": "bob"})),
+        (
+            "/v1/runs",
+            json!({"capability": "chat", "input": "hello", "user": "bob"}),
+        ),
         ("/v1/conversations", json!({"user": "bob"})),
         (turns.as_str(), json!({"input": "hello", "user": "bob"})),
     ] {
@@ -88,7 +91,7 @@ async fn a_key_is_not_repeated_across_users() {
     let bob = secret(&rig, &operator, json!({"user": "bob"})).await;
     for path in ["/v1/runs", "/v1/conversations"] {
         let body = if path == "/v1/runs" {
-            json!({"capability": "chat"})
+            json!({"capability": "chat", "input": "hello"})
         } else {
             json!({})
         };

@@ -41,7 +41,9 @@ impl Belongings {
                 "argumentsDigest": format!("sha256:{}", "0".repeat(64))})
             }
             "{callId}" => json!({"fence": self.fence, "outcome": "done"}),
-            "children" => json!({"fence": self.fence, "key": "a", "capability": "chat"}),
+            "children" => {
+                json!({"fence": self.fence, "key": "a", "capability": "chat", "input": "hello"})
+            }
             "wait" => json!({"fence": self.fence, "children": {}}),
             "inputs" => json!({"text": "blue"}),
             "resolve" => json!({"verdict": "abandon"}),
@@ -68,7 +70,7 @@ async fn belongings(rig: &Rig, acme: &str) -> Belongings {
     let lease = rig.claim(&worker).await;
     assert_eq!(lease["run"]["runId"], run);
     let keys = rig.get("/v1/admin/keys", &admin).await.json();
-    let nightly = json!({"cron": "@daily", "run": {"capability": "chat"}});
+    let nightly = json!({"cron": "@daily", "run": {"capability": "chat", "input": "hello"}});
     let made = rig
         .call("PUT", "/v1/schedules/nightly", acme, nightly)
         .await;
@@ -165,7 +167,7 @@ async fn a_tenant_cannot_be_claimed() {
     let rig = Rig::new().await;
     rig.tenant("acme").await;
     let globex = rig.tenant("globex").await;
-    let body = json!({"capability": "chat", "tenant": "acme"});
+    let body = json!({"capability": "chat", "input": "hello", "tenant": "acme"});
     let answer = rig.post("/v1/runs", &globex, body).await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
     assert_eq!(answer.refusal(), "UNKNOWN_FIELD tenant");

@@ -202,6 +202,12 @@ impl World {
                 let id = made["key"]["keyId"].as_str().unwrap();
                 Sample::by(operator, format!("/v1/admin/keys/{id}"), Value::Null)
             }
+            ("DELETE", "/v1/admin/tenants/{tenant}/override") => {
+                self.rig.with_tiers().await;
+                let path = "/v1/admin/tenants/acme/override";
+                self.made("PUT", operator, path, json!({"weight": 3})).await;
+                Sample::by(operator, path, Value::Null)
+            }
             ("PUT", "/v1/admin/providers/{name}") => Sample::by(operator, named("one"), provider()),
             ("DELETE", "/v1/admin/providers/{name}") => {
                 self.provider("gone").await;
@@ -236,7 +242,7 @@ fn descriptor(pool: &str) -> Value {
 }
 
 fn schedule(cron: &str) -> Value {
-    json!({"cron": cron, "timeZone": "Europe/Berlin", "run": {"capability": "chat"}})
+    json!({"cron": cron, "timeZone": "Europe/Berlin", "run": {"capability": "chat", "input": "hello"}})
 }
 
 fn provider() -> Value {
@@ -304,7 +310,11 @@ async fn a_key_stands_for_one_request_of_one_tenant() {
     let world = World::new().await;
     let globex = world.rig.tenant("globex").await;
     let begin = Sample::by(&world.member, "/v1/conversations", json!({"title": "t"}));
-    let task = Sample::by(&world.member, "/v1/runs", json!({"capability": "chat"}));
+    let task = Sample::by(
+        &world.member,
+        "/v1/runs",
+        json!({"capability": "chat", "input": "hello"}),
+    );
     let theirs = Sample::by(&globex, "/v1/conversations", json!({"title": "t"}));
     let ours = world.send("POST", &begin, "k").await.json();
     let other = world.send("POST", &theirs, "k").await;

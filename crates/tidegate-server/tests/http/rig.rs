@@ -214,7 +214,11 @@ impl Rig {
     /// A business task of the key's tenant.
     pub async fn submit(&self, key: &str) -> String {
         let answer = self
-            .post("/v1/runs", key, json!({"capability": "chat"}))
+            .post(
+                "/v1/runs",
+                key,
+                json!({"capability": "chat", "input": "hello"}),
+            )
             .await;
         assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
         answer.json()["runId"].as_str().unwrap().to_owned()

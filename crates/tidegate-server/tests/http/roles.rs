@@ -120,7 +120,7 @@ async fn scopes_are_asked_for_besides_the_role() {
     let rig = Rig::new().await;
     rig.tenant("acme").await;
     let bare = rig.key_with(Role::Member, "acme", "", Vec::new()).await;
-    let body = json!({"capability": "chat"});
+    let body = json!({"capability": "chat", "input": "hello"});
     let refused = rig.post("/v1/runs", &bare, body.clone()).await;
     assert_eq!(refused.problem().code, Code::Forbidden);
     assert!(refused.problem().detail.unwrap().contains("runs:business"));

@@ -141,12 +141,16 @@ async fn an_override_is_checked_and_goes_with_its_tenant() {
         (json!({"weight": 1001}), "INVALID_ARGUMENT weight"),
         (json!({"tier": "gold"}), "INVALID_ARGUMENT tier"),
         (json!({"rpm": 1}), "UNKNOWN_FIELD rpm"),
+        (json!({}), "INVALID_ARGUMENT"),
+        (json!({"tier": null, "weight": null}), "INVALID_ARGUMENT"),
     ] {
         let answer = rig.call("PUT", OVERRIDE, &operator, body).await;
         assert_eq!(answer.refusal(), refusal);
     }
     let nobody = "/v1/admin/tenants/nobody/override";
-    let answer = rig.call("PUT", nobody, &operator, json!({})).await;
+    let answer = rig
+        .call("PUT", nobody, &operator, json!({"weight": 2}))
+        .await;
     assert_eq!(answer.problem().code, Code::NotFound);
     rig.call("PUT", OVERRIDE, &operator, json!({"weight": 2}))
         .await;
@@ -160,4 +164,30 @@ async fn an_override_is_checked_and_goes_with_its_tenant() {
         .await
         .unwrap();
     assert_eq!(left, 0);
+}
+
+/// Bad input: an override without a value takes nothing away; only the call that says so does (R15.1).
+#[tokio::test]
+async fn an_override_goes_only_when_asked_to() {
+    let rig = Rig::new().await;
+    rig.with_tiers().await;
+    let acme = rig.tenant("acme").await;
+    let operator = rig.key(Role::SuperAdmin, "", "").await;
+    let own = json!({"tier": "plus", "weight": 5});
+    rig.call("PUT", OVERRIDE, &operator, own).await;
+    let refused = rig.call("PUT", OVERRIDE, &operator, json!({})).await;
+    let detail = refused.problem().detail.unwrap();
+    for named in ["tier", "foregroundRunsMax", "weight", "DELETE"] {
+        assert!(detail.contains(named), "{detail}");
+    }
+    assert_eq!(limit(&rig, &acme, "weight").await, "5 tenant override");
+    let gone = rig.call("DELETE", OVERRIDE, &operator, Value::Null).await;
+    assert_eq!(gone.status, 204, "{gone:?}");
+    assert_eq!(limit(&rig, &acme, "weight").await, "1 tier standard");
+    assert_eq!(
+        limit(&rig, &acme, "foregroundRunsMax").await,
+        "2 tier standard"
+    );
+    let again = rig.call("DELETE", OVERRIDE, &operator, Value::Null).await;
+    assert_eq!(again.problem().code, Code::NotFound);
 }

@@ -1,6 +1,6 @@
 //! Cancelling for a person (R3.10): what holds no lease ends at once, what runs is told to stop, in one transaction.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -8,7 +8,7 @@ use tidegate_model::{Code, RunId, TenantId, run::RunState};
 use tidegate_policy::retry::StopReason;
 
 use super::{
-    end_queued::{EndQueued, end},
+    end_queued::{EndQueued, Ends, end_locked, lock_above},
     renew::stop,
 };
 use crate::{
@@ -80,37 +80,16 @@ impl TenantStore {
     }
 }
 
-/// Ends or stops runs that later ones of their schedule replace (R3.14); answers those that it reached. All runs that hold
-/// no lease are ended together, so that trees are locked in one order.
+/// Ends or stops runs that later ones of their schedule replace (R3.14); answers those that it reached.
 pub(crate) async fn replace(
     tx: &mut PgConnection,
     runs: Vec<(TenantId, RunId)>,
     queue_max_age_ms: i64,
 ) -> Result<Vec<(TenantId, RunId)>, Error> {
-    if runs.is_empty() {
-        return Ok(Vec::new());
-    }
-    let ends: Vec<EndQueued> = runs
-        .iter()
-        .map(|(tenant, run)| EndQueued {
-            tenant: tenant.clone(),
-            run_id: *run,
-            state: RunState::Cancelled,
-            code: Code::Cancelled,
-            detail: Some("replaced by the run of a later due time of its schedule".to_owned()),
-        })
-        .collect();
-    let mut reached = end(tx, &ends, queue_max_age_ms).await?;
-    let rest = runs.into_iter().filter(|run| !reached.contains(run));
-    let mut by_tenant: BTreeMap<TenantId, Vec<RunId>> = BTreeMap::new();
-    for (tenant, run) in rest {
-        by_tenant.entry(tenant).or_default().push(run);
-    }
-    for (tenant, runs) in by_tenant {
-        let told = stop(tx, tenant.as_str(), &runs, StopReason::Cancel).await?;
-        reached.extend(told.into_iter().map(|run| (tenant.clone(), run)));
-    }
-    Ok(reached)
+    let detail = "replaced by the run of a later due time of its schedule";
+    let mut reached = end_or_stop(tx, runs, Some(detail), queue_max_age_ms).await?;
+    reached.ended.append(&mut reached.told);
+    Ok(reached.ended)
 }
 
 async fn cancel(
@@ -119,33 +98,57 @@ async fn cancel(
     runs: &[RunId],
     queue_max_age_ms: i64,
 ) -> Result<Cancelled, Error> {
-    let mut cancelled = Cancelled {
+    let named = runs.iter().map(|run| (tenant.clone(), *run)).collect();
+    let reached = end_or_stop(tx, named, None, queue_max_age_ms).await?;
+    Ok(Cancelled {
         asked: runs.len() as u64,
-        ..Cancelled::default()
-    };
+        ended: reached.ended.len() as u64,
+        requested: reached.told.len() as u64,
+    })
+}
+
+/// Runs that a cancel has reached.
+#[derive(Default)]
+struct Reached {
+    ended: Vec<(TenantId, RunId)>,
+    told: Vec<(TenantId, RunId)>,
+}
+
+/// Tells those that run to stop and ends the others.
+///
+/// Leases come first: an end marks leases of descendants, wherever they stand in the order, and nothing may wait for a
+/// lease while it holds those. What is claimed between the two is told afterwards; nobody renews so young a lease, and so
+/// nobody holds it.
+async fn end_or_stop(
+    tx: &mut PgConnection,
+    runs: Vec<(TenantId, RunId)>,
+    detail: Option<&str>,
+    queue_max_age_ms: i64,
+) -> Result<Reached, Error> {
     if runs.is_empty() {
-        return Ok(cancelled);
+        return Ok(Reached::default());
     }
-    let ends: Vec<EndQueued> = runs
-        .iter()
-        .map(|run| EndQueued {
-            tenant: tenant.clone(),
-            run_id: *run,
-            state: RunState::Cancelled,
-            code: Code::Cancelled,
-            detail: None,
-        })
-        .collect();
-    let ended = end(tx, &ends, queue_max_age_ms).await?;
-    let rest: Vec<RunId> = runs
-        .iter()
-        .copied()
-        .filter(|run| !ended.iter().any(|(_, ended)| ended == run))
-        .collect();
-    cancelled.ended = ended.len() as u64;
-    if !rest.is_empty() {
-        let told = stop(tx, tenant.as_str(), &rest, StopReason::Cancel).await?;
-        cancelled.requested = told.len() as u64;
+    let end_of = |(tenant, run_id): &(TenantId, RunId)| EndQueued {
+        tenant: tenant.clone(),
+        run_id: *run_id,
+        state: RunState::Cancelled,
+        code: Code::Cancelled,
+        detail: detail.map(str::to_owned),
+    };
+    let all: Vec<EndQueued> = runs.iter().map(end_of).collect();
+    lock_above(tx, &Ends::of(&all)).await?;
+    let mut told = stop(tx, &runs, StopReason::Cancel).await?;
+    let without = |runs: Vec<(TenantId, RunId)>, reached: &[(TenantId, RunId)]| {
+        let reached: HashSet<RunId> = reached.iter().map(|(_, run)| *run).collect();
+        let left = runs.into_iter().filter(|(_, run)| !reached.contains(run));
+        left.collect::<Vec<_>>()
+    };
+    let left = without(runs, &told);
+    let ends: Vec<EndQueued> = left.iter().map(end_of).collect();
+    let ended = end_locked(tx, &Ends::of(&ends), queue_max_age_ms).await?;
+    let moved = without(left, &ended);
+    if !moved.is_empty() {
+        told.extend(stop(tx, &moved, StopReason::Cancel).await?);
     }
-    Ok(cancelled)
+    Ok(Reached { ended, told })
 }

@@ -89,7 +89,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    fn of(ends: &[EndQueued]) -> Self {
+    pub(super) fn of(ends: &[EndQueued]) -> Self {
         let mut arrays = Self::default();
         for end in ends {
             arrays.tenants.push(end.tenant.as_str().to_owned());
@@ -110,20 +110,15 @@ pub(super) struct EndedRow {
     conversation_id: Option<Uuid>,
 }
 
-/// The same, inside a transaction that holds the locks of the conversations already or takes them here.
-pub(super) async fn end(
-    tx: &mut PgConnection,
-    ends: &[EndQueued],
-    queue_max_age_ms: i64,
-) -> Result<Vec<(TenantId, RunId)>, Error> {
-    let ends = Ends::of(ends);
+/// Locks what stands above the rows of runs: their conversations, then their trees.
+pub(super) async fn lock_above(tx: &mut PgConnection, runs: &Ends) -> Result<(), Error> {
     let conversations = sqlx::query!(
         r#"SELECT a.tenant, a.conversation_id AS "conversation_id!"
            FROM unnest($1::text[], $2::uuid[]) AS g(tenant, run_id)
            JOIN agent_runs a ON a.tenant = g.tenant AND a.run_id = g.run_id
            WHERE a.conversation_id IS NOT NULL"#,
-        &ends.tenants,
-        &ends.runs,
+        &runs.tenants,
+        &runs.runs,
     )
     .fetch_all(&mut *tx)
     .await?
@@ -131,8 +126,27 @@ pub(super) async fn end(
     .map(|row| (row.tenant, row.conversation_id))
     .collect::<Vec<_>>();
     lock_conversations(tx, &conversations).await?;
-    lock_trees(tx, &ends.tenants, &ends.runs).await?;
-    let ended = end_rows(tx, &ends).await?;
+    lock_trees(tx, &runs.tenants, &runs.runs).await
+}
+
+/// The same, inside a transaction that holds the locks of the conversations already or takes them here.
+pub(super) async fn end(
+    tx: &mut PgConnection,
+    ends: &[EndQueued],
+    queue_max_age_ms: i64,
+) -> Result<Vec<(TenantId, RunId)>, Error> {
+    let ends = Ends::of(ends);
+    lock_above(tx, &ends).await?;
+    end_locked(tx, &ends, queue_max_age_ms).await
+}
+
+/// The same where what stands above the runs is locked.
+pub(super) async fn end_locked(
+    tx: &mut PgConnection,
+    ends: &Ends,
+    queue_max_age_ms: i64,
+) -> Result<Vec<(TenantId, RunId)>, Error> {
+    let ended = end_rows(tx, ends).await?;
     let turns: Vec<EndedTurn> = ended
         .iter()
         .filter_map(|row| {

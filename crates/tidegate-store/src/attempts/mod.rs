@@ -8,6 +8,8 @@
 //!
 //! Lock order: conversations by id, then trees of runs, then run rows (leases by key, queue and parked rows), then the
 //! try-lock of the bucket, then inserts. Rows of a tree are moved under the tree's lock only, whatever their order.
+//! Whatever takes several leases waits for them in the order of their key ([`LeaseKey::order`]), all of them before the first
+//! is changed. Marks of descendants and of orphans wait for none, and nothing waits for a lease after them.
 
 pub mod cancel;
 pub mod close;

@@ -5,7 +5,7 @@ use sqlx::{
     PgConnection,
     types::chrono::{DateTime, Utc},
 };
-use tidegate_model::{ConversationId, Fence, RunId};
+use tidegate_model::{ConversationId, Fence, RunId, TenantId};
 use tidegate_policy::retry::StopReason;
 use uuid::Uuid;
 
@@ -163,29 +163,40 @@ impl Fleet {
     }
 }
 
-/// Marks running runs of a tenant to be stopped; answers those that were running and not marked yet (R3.10).
+/// Marks running runs to be stopped; answers those that were running and not marked yet (R3.10). Locked in the order of
+/// the key before the first is changed, like renewals and closings of several.
 pub(super) async fn stop(
     connection: &mut PgConnection,
-    tenant: &str,
-    runs: &[RunId],
+    runs: &[(TenantId, RunId)],
     why: StopReason,
-) -> Result<Vec<RunId>, Error> {
-    let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
-    Ok(sqlx::query_scalar!(
+) -> Result<Vec<(TenantId, RunId)>, Error> {
+    let tenants: Vec<String> = runs.iter().map(|(tenant, _)| tenant.to_string()).collect();
+    let ids: Vec<Uuid> = runs.iter().map(|(_, run)| run.as_uuid()).collect();
+    sqlx::query!(
         r#"UPDATE run_leases l SET stop_reason = $3, stop_requested_at = clock_timestamp()
-           FROM agent_runs a
-           WHERE a.tenant = $1 AND a.run_id = ANY ($2)
-             AND l.scope = a.scope AND l.tenant = a.tenant AND l.run_id = a.run_id
-             AND l.bucket = CASE a.quota_bucket WHEN 'foreground' THEN 0 WHEN 'background' THEN 1 ELSE 2 END
-             AND l.stop_reason IS NULL
-           RETURNING l.run_id"#,
-        tenant,
+           FROM (
+               SELECT k.scope, k.bucket, k.tenant, k.run_id
+               FROM unnest($1::text[], $2::uuid[]) AS g(tenant, run_id)
+               CROSS JOIN LATERAL (
+                   SELECT a.* FROM agent_runs a WHERE a.tenant = g.tenant AND a.run_id = g.run_id OFFSET 0) a
+               JOIN run_leases k ON k.scope = a.scope AND k.tenant = a.tenant AND k.run_id = a.run_id
+                AND k.bucket = CASE a.quota_bucket WHEN 'foreground' THEN 0 WHEN 'background' THEN 1 ELSE 2 END
+               WHERE k.stop_reason IS NULL
+               ORDER BY k.bucket, k.tenant COLLATE "C", k.run_id
+               FOR NO KEY UPDATE OF k) running
+           WHERE l.scope = running.scope AND l.bucket = running.bucket AND l.tenant = running.tenant
+             AND l.run_id = running.run_id
+           RETURNING l.tenant, l.run_id"#,
+        &tenants,
         &ids,
         why.as_str(),
     )
     .fetch_all(connection)
     .await?
     .into_iter()
-    .map(RunId::from_uuid)
-    .collect())
+    .map(|row| {
+        let tenant = stored(&row.tenant, "run_leases.tenant")?;
+        Ok((tenant, RunId::from_uuid(row.run_id)))
+    })
+    .collect()
 }

@@ -97,15 +97,20 @@ impl Fleet {
         .collect()
     }
 
-    /// Marks leases whose deadline or execution budget has passed; answers how many.
+    /// Marks leases whose deadline or execution budget has passed; answers how many. Locked in the order of the key.
     pub async fn stop_overdue(&self, scope: &str) -> Result<u64, Error> {
         Ok(sqlx::query!(
             r#"UPDATE run_leases l
-               SET stop_reason = CASE WHEN a.deadline <= clock_timestamp() THEN 'deadline' ELSE 'budget' END,
+               SET stop_reason = CASE WHEN late.deadline <= clock_timestamp() THEN 'deadline' ELSE 'budget' END,
                    stop_requested_at = clock_timestamp()
-               FROM agent_runs a
-               WHERE l.scope = $1 AND l.must_end_at <= clock_timestamp() AND l.stop_reason IS NULL
-                 AND a.tenant = l.tenant AND a.run_id = l.run_id"#,
+               FROM (
+                   SELECT k.scope, k.bucket, k.tenant, k.run_id, a.deadline
+                   FROM run_leases k JOIN agent_runs a ON a.tenant = k.tenant AND a.run_id = k.run_id
+                   WHERE k.scope = $1 AND k.must_end_at <= clock_timestamp() AND k.stop_reason IS NULL
+                   ORDER BY k.bucket, k.tenant COLLATE "C", k.run_id
+                   FOR NO KEY UPDATE OF k) late
+               WHERE l.scope = late.scope AND l.bucket = late.bucket AND l.tenant = late.tenant
+                 AND l.run_id = late.run_id"#,
             scope
         )
         .execute(self.pool())

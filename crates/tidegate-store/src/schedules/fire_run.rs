@@ -1,4 +1,10 @@
 //! The runs of a due schedule: the cold row, its place, its first event, as for every run that is accepted.
+//!
+//! A statement of its own beside that of submissions ([`crate::runs`]). A run that was fired before is found by its due
+//! time and not by an idempotency key, and a statement names one such index; its terms stand in the schedule's row and do
+//! not travel to the database again; and its schedule is locked and settled in the same transaction. One statement for
+//! both would carry the columns, the second index and the join of each to the other, at the cost of every submission. That
+//! both write the same is proved column by column by the test `a_fired_run_is_written_like_a_submitted_one`.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;

@@ -8,6 +8,7 @@ use tidegate_policy::tiers::{Override, TierRow, Tiers};
 
 use crate::{
     Error, Store,
+    catalog::Delete,
     error::stored,
     repeats::Outcome,
     written::{Author, Record, Written, record},
@@ -95,6 +96,20 @@ impl Store {
         })
         .await
     }
+
+    /// Takes away what a tenant has of its own.
+    pub async fn delete_override(
+        &self,
+        tenant: &TenantId,
+        author: &Author,
+    ) -> Result<Written<Delete>, Error> {
+        let tenant = tenant.clone();
+        self.write("tenant.override.delete", author, move |tx, author| {
+            let tenant = tenant.clone();
+            Box::pin(async move { delete(tx, &tenant, &author).await })
+        })
+        .await
+    }
 }
 
 /// Whether the optional migration was executed.
@@ -105,6 +120,56 @@ async fn there(connection: &mut PgConnection) -> Result<bool, Error> {
     )
     .fetch_one(connection)
     .await?)
+}
+
+/// A tenant's own, as the audit log shows it.
+async fn lock(tx: &mut PgConnection, tenant: &TenantId) -> Result<Option<Value>, Error> {
+    Ok(sqlx::query_scalar!(
+        r#"SELECT jsonb_build_object('tier', tier, 'foregroundRunsMax', max_concurrent_foreground_runs,
+                  'backgroundRunsMax', max_concurrent_background_runs, 'weight', weight) AS "before!"
+           FROM tenant_resource_overrides WHERE tenant = $1 FOR UPDATE"#,
+        tenant.as_str()
+    )
+    .fetch_optional(tx)
+    .await?)
+}
+
+async fn delete(
+    tx: &mut PgConnection,
+    tenant: &TenantId,
+    author: &Author,
+) -> Result<Written<Delete>, Error> {
+    let before = if there(tx).await? {
+        lock(tx, tenant).await?
+    } else {
+        None
+    };
+    let Some(before) = before else {
+        return Ok(Written::unchanged(Delete::NotFound));
+    };
+    sqlx::query!(
+        "DELETE FROM tenant_resource_overrides WHERE tenant = $1",
+        tenant.as_str()
+    )
+    .execute(&mut *tx)
+    .await?;
+    let revision = record(
+        tx,
+        Record {
+            author,
+            kind: ConfigKind::Tier,
+            action: "tenant.override.delete",
+            subject: tenant.as_str(),
+            tenant: Some(tenant),
+            before,
+            after: Value::Null,
+        },
+    )
+    .await?;
+    Ok(Written {
+        value: Delete::Deleted,
+        revision: Some(revision),
+    })
 }
 
 async fn put(
@@ -136,14 +201,7 @@ async fn put(
             return Ok(Written::unchanged(PutOverride::NoTier));
         }
     }
-    let before = sqlx::query_scalar!(
-        r#"SELECT jsonb_build_object('tier', tier, 'foregroundRunsMax', max_concurrent_foreground_runs,
-                  'backgroundRunsMax', max_concurrent_background_runs, 'weight', weight) AS "before!"
-           FROM tenant_resource_overrides WHERE tenant = $1 FOR UPDATE"#,
-        tenant.as_str()
-    )
-    .fetch_optional(&mut *tx)
-    .await?;
+    let before = lock(tx, tenant).await?;
     sqlx::query!(
         "INSERT INTO tenant_resource_overrides (tenant, tier, max_concurrent_foreground_runs,
              max_concurrent_background_runs, weight)

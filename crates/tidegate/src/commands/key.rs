@@ -10,7 +10,10 @@ use tidegate_model::{
     run::ServiceClass,
 };
 
-use super::page::{self, PageFlags};
+use super::{
+    migrate,
+    page::{self, PageFlags},
+};
 use crate::{
     cli::Context,
     compose::database::{self, Migrations},
@@ -23,7 +26,7 @@ use crate::{
 /// API keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make the first super_admin key, once; needs the database (CONFIG_DB_URL), not a key
+    /// Make the first super_admin key, once; needs the database (CONFIG_DB_URL), which it migrates, not a key
     Bootstrap,
     /// Make a key; its secret is shown this once
     Create(Create),
@@ -77,7 +80,19 @@ impl KeyCommand {
                 let settings = context.settings()?.settings;
                 let store = database::open(&settings)?;
                 let by = database::operator();
-                database::prepare(&store, &by, Migrations::Apply, None, database::AT_ONCE).await?;
+                let report =
+                    database::prepare(&store, &by, Migrations::Apply, None, database::AT_ONCE)
+                        .await?;
+                if let Some(warning) = &report.warning {
+                    output.warn(warning);
+                }
+                // Said before the key is asked for: the schema stays changed where that is refused.
+                if let Some(version) = report.applied.iter().max() {
+                    let applied = migrate::applied(&report);
+                    output.notice(&format!(
+                        "the database was migrated: {applied}, it is at version {version}"
+                    ));
+                }
                 let created = keys::bootstrap(&store, &database::user())
                     .await
                     .map_err(|error| database::engine_failure(&error))?;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tidegate_store::migrate::{self, MigrationStatus, OPTIONAL_SETS, OptionalSet};
+use tidegate_store::migrate::{self, MigrationStatus, OPTIONAL_SETS, OptionalSet, Report};
 
 use crate::{
     cli::Context,
@@ -56,8 +56,7 @@ impl MigrateCommand {
                     .output
                     .show(&answer, |_| match report.applied.len() {
                         0 => "nothing to do: the database is up to date".to_owned(),
-                        1 => "applied 1 migration".to_owned(),
-                        several => format!("applied {several} migrations"),
+                        _ => applied(&report),
                     });
             }
             Some(MigrateSubcommand::Status) => {
@@ -69,6 +68,14 @@ impl MigrateCommand {
             }
         }
         Ok(Exit::Success)
+    }
+}
+
+/// How many migrations were applied, in words.
+pub fn applied(report: &Report) -> String {
+    match report.applied.len() {
+        1 => "applied 1 migration".to_owned(),
+        several => format!("applied {several} migrations"),
     }
 }
 

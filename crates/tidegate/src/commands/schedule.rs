@@ -76,7 +76,7 @@ pub struct Put {
     /// What the pool must offer
     #[arg(long)]
     capability: Capability,
-    /// Passed to the worker as it is, JSON
+    /// Passed to the worker as it is, JSON; chat wants a text: '"hello"'
     #[arg(long, value_name = "JSON", default_value = "null")]
     input: String,
     /// deferrable unless given; only less protection can be asked for

@@ -1,6 +1,7 @@
 //! `tidegate tenant`.
 
 use clap::{Args, Subcommand};
+use tidegate_client::Client;
 use tidegate_model::{
     TenantId,
     api::{CreateTenant, LimitsView, PutTenantOverride, TenantView},
@@ -72,6 +73,9 @@ pub struct Override {
     /// Share beside other tenants, 1 to 1,000
     #[arg(long, value_name = "N")]
     weight: Option<i32>,
+    /// Take all of its own away: everything comes from the tier standard again
+    #[arg(long, conflicts_with_all = ["tier", "foreground", "background", "weight"])]
+    clear: bool,
 }
 
 /// Deleting wants the name twice.
@@ -82,6 +86,31 @@ pub struct Delete {
     /// The tenant's name again: all its content is erased
     #[arg(long, value_name = "TENANT")]
     confirm: Option<TenantId>,
+}
+
+impl Override {
+    /// Gives or clears the override; answers the limits that now hold.
+    async fn give(self, client: &Client) -> Outcome<LimitsView> {
+        if self.clear {
+            client.delete_tenant_override(&self.tenant).await?;
+            return Ok(client.tenant_limits(&self.tenant).await?);
+        }
+        let body = PutTenantOverride {
+            tier: self.tier,
+            foreground_runs_max: self.foreground,
+            background_runs_max: self.background,
+            weight: self.weight,
+        };
+        if body == PutTenantOverride::default() {
+            return Err(Failure::usage(
+                "an override replaces what the tenant had, and none is given",
+            )
+            .remedy(
+                "give at least one of --tier, --foreground, --background and --weight, or --clear",
+            ));
+        }
+        Ok(client.put_tenant_override(&self.tenant, &body).await?)
+    }
 }
 
 impl TenantCommand {
@@ -132,14 +161,7 @@ impl TenantCommand {
                     .await?
             }
             Self::Override(own) => {
-                let body = PutTenantOverride {
-                    tier: own.tier,
-                    foreground_runs_max: own.foreground,
-                    background_runs_max: own.background,
-                    weight: own.weight,
-                };
-                let limits = client.put_tenant_override(&own.tenant, &body).await?;
-                output.show(&limits, show_limits);
+                output.show(&own.give(&client).await?, show_limits);
                 return Ok(Exit::Success);
             }
             Self::Limits { tenant } => {

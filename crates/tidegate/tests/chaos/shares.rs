@@ -48,7 +48,7 @@ async fn submit(engine: &Engine, tenant: &str, count: usize) {
     let member = principal(Role::Member, Some(tenant));
     let run = SubmitRun {
         capability: Capability::chat(),
-        input: json!({}),
+        input: json!({"text": "hello"}),
         service_class: None,
         priority: None,
         deadline: None,

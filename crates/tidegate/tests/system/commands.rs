@@ -288,7 +288,7 @@ async fn a_schedule_is_written_shown_fired_and_removed() {
             .with_key(&member, &[&["schedule"], &args[..]].concat())
             .await
     };
-    let put = "put monthly-report --cron @monthly --time-zone Europe/Berlin --capability chat --catch-up-window-ms 31622400000";
+    let put = "put monthly-report --cron @monthly --time-zone Europe/Berlin --capability chat --input \"report\" --catch-up-window-ms 31622400000";
     let put = call(put).await.succeeded();
     assert!(
         put.stdout.contains("@monthly (Europe/Berlin)"),
@@ -296,7 +296,10 @@ async fn a_schedule_is_written_shown_fired_and_removed() {
         put.stdout
     );
     assert!(put.stdout.contains("next due"), "{}", put.stdout);
-    let refused = call("put bad --cron @monthly --time-zone Europe/Berlim --capability chat").await;
+    let refused = call(
+        "put bad --cron @monthly --time-zone Europe/Berlim --capability chat --input \"report\"",
+    )
+    .await;
     assert_ne!(refused.code(), 0, "{}", refused.stdout);
     assert!(
         refused.stderr.contains("did you mean Europe/Berlin?"),
@@ -456,6 +459,36 @@ async fn failures_have_a_code_a_remedy_and_an_exit_code() {
         "{}",
         unnamed.stderr
     );
+}
+
+/// Bad input: an override is given or cleared, and nothing is dropped by leaving flags away (R15.1).
+#[tokio::test]
+async fn an_override_is_cleared_only_by_its_flag() {
+    let world = World::new().await;
+    world.fill().await;
+    let with_tiers = ["migrate", "--with", "tenant-resource-tiers"];
+    run(with_database(&world.db, &with_tiers)).await.succeeded();
+    let given = async |flags: &[&str]| {
+        let args = [&["tenant", "override", "acme"], flags].concat();
+        world.admin(&args).await
+    };
+    let own = given(&["--weight", "7"]).await.succeeded();
+    assert!(own.stdout.contains("tenant override"), "{}", own.stdout);
+    let refused = given(&[]).await.failed_with(2);
+    for flag in [
+        "--tier",
+        "--foreground",
+        "--background",
+        "--weight",
+        "--clear",
+    ] {
+        assert!(refused.stderr.contains(flag), "{}", refused.stderr);
+    }
+    given(&["--clear", "--weight", "2"]).await.failed_with(2);
+    let kept = world.admin(&["tenant", "limits", "acme"]).await;
+    assert!(kept.stdout.contains("tenant override"), "{}", kept.stdout);
+    let cleared = given(&["--clear"]).await.succeeded();
+    assert!(!cleared.stdout.contains("override"), "{}", cleared.stdout);
 }
 
 /// The contract comes from the routes.

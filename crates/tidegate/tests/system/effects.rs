@@ -78,7 +78,7 @@ impl World {
     async fn in_review(&self) -> RunId {
         let acme = Client::new(&self.url, self.acme.clone()).expect("client");
         let submit: SubmitRun =
-            serde_json::from_value(json!({"capability": "chat"})).expect("body");
+            serde_json::from_value(json!({"capability": "chat", "input": "hello"})).expect("body");
         let run = acme.submit_run(&submit, None).await.expect("run").run_id;
         let lease = self.claim().await;
         let intent = RecordIntent {

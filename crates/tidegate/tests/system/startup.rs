@@ -208,3 +208,27 @@ async fn a_taken_port_is_named() {
         ended.stderr
     );
 }
+
+/// R2.1: the first key migrates the database and says so, beside the answer; a second one has nothing to say of it.
+#[tokio::test]
+async fn the_first_key_says_that_it_migrated() {
+    for flags in [&["key", "bootstrap"][..], &["key", "bootstrap", "--json"]] {
+        let db = TestDb::empty().await;
+        let ended = run(with_database(&db, flags)).await.succeeded();
+        let (applied, last): (i64, i64) =
+            sqlx::query_as("SELECT count(*), max(version) FROM _sqlx_migrations")
+                .fetch_one(db.pool())
+                .await
+                .expect("migrations");
+        let said = format!(
+            "the database was migrated: applied {applied} migrations, it is at version {last}\n"
+        );
+        assert!(ended.stderr.starts_with(&said), "{}", ended.stderr);
+        assert!(!ended.stdout.contains("migrat"), "{}", ended.stdout);
+        if flags.contains(&"--json") {
+            assert_eq!(ended.json()["key"]["role"], "super_admin");
+        }
+        let again = run(with_database(&db, flags)).await.failed_with(1);
+        assert!(!again.stderr.contains("migrat"), "{}", again.stderr);
+    }
+}

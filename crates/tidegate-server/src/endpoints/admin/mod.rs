@@ -4,6 +4,7 @@ pub mod create_key;
 pub mod create_tenant;
 pub mod delete_model;
 pub mod delete_provider;
+pub mod delete_tenant_override;
 pub mod delete_tool_server;
 pub mod get_recovery;
 pub mod get_tenant;

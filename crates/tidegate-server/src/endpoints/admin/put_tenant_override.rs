@@ -12,7 +12,7 @@ use crate::{
     problem::Failure,
 };
 
-/// Gives a tenant its tier and values of its own, in place of what it had.
+/// Gives a tenant its tier and values of its own, in place of what it had. A body without any is refused.
 #[utoipa::path(
     put,
     path = "/v1/admin/tenants/{tenant}/override",

@@ -17,7 +17,7 @@ use crate::{cli::Context, exit::Exit, failure::Outcome};
 pub struct Submit {
     /// What the pool must offer
     capability: Capability,
-    /// Passed to the worker as it is, JSON; numbers are 64-bit integers or doubles
+    /// Passed to the worker as it is, JSON; numbers are 64-bit integers or doubles. Chat wants a text: '"hello"'
     #[arg(long, value_name = "JSON", default_value = "null")]
     input: String,
     /// standard unless given; only less protection can be asked for
