@@ -1,7 +1,5 @@
 //! What all submissions share: checks of bounds, the requirement class, the answer to repeats.
 
-use std::sync::Arc;
-
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use tidegate_model::{
@@ -13,10 +11,7 @@ use tidegate_model::{
     prompt::prompt,
     run::{PrioritySource, RunKind, RunState, ServiceClass},
 };
-use tidegate_policy::{
-    eligibility::{self, Eligibility},
-    grants,
-};
+use tidegate_policy::{eligibility, grants};
 use tidegate_store::{
     lanes::LaneKey,
     runs::{NewRun, Place, Submission, Submitted, Turn},
@@ -356,19 +351,18 @@ pub(crate) async fn check_prompt(
     if !engine.settings().builtin_capabilities.contains(capability) {
         return Ok(());
     }
-    let load = || async { Ok(Arc::new(engine.store().pool_offers().await?)) };
-    let offers = engine
-        .platform()
-        .caches
-        .offers
-        .get_or_load((), load)
-        .await?;
-    refuse_no_prompt(&eligibility::sort(offers.iter(), capability), input)
+    let load = || async {
+        let offers = engine.store().pool_offers().await?;
+        Ok(eligibility::sort(&offers, capability).is_builtin_only())
+    };
+    let caches = &engine.platform().caches;
+    let builtin_only = caches.builtin_only.get_or_load(capability.clone(), load);
+    refuse_no_prompt(builtin_only.await?, input)
 }
 
-/// The same where the pools are at hand.
-pub(crate) fn refuse_no_prompt(pools: &Eligibility, input: &Value) -> Result<(), Error> {
-    if !pools.is_builtin_only() {
+/// The same where it is known whether only the built-in executor offers the capability.
+pub(crate) fn refuse_no_prompt(builtin_only: bool, input: &Value) -> Result<(), Error> {
+    if !builtin_only {
         return Ok(());
     }
     match prompt(input) {

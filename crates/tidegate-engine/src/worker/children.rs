@@ -137,7 +137,7 @@ async fn new_child(
     let settings = engine.settings();
     let budget = request.budget.unwrap_or_default();
     let pools = eligibility::sort(&engine.store().pool_offers().await?, &request.capability);
-    refuse_no_prompt(&pools, &request.input)?;
+    refuse_no_prompt(pools.is_builtin_only(), &request.input)?;
     let unservable = (!pools.is_satisfiable()).then(|| {
         format!(
             "no active pool offers {}; publish one that does, or ask for another capability",
