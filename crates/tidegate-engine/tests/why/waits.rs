@@ -26,7 +26,8 @@ fn waits(explained: &RunExplain) -> BTreeMap<QueueReason, i64> {
         .collect()
 }
 
-/// Moves what is written down of a run and its lane into the past, so that waits have lengths without waiting.
+/// Moves what is written down of a run and its lane into the past, so that waits have lengths without waiting. All in one
+/// transaction, whose `now()` is one time: what lies milliseconds apart on a loaded machine would be a wait of its own.
 async fn age(world: &World, sql: &'static str) {
     sqlx::raw_sql(sql)
         .execute(world.db.pool())
@@ -47,12 +48,12 @@ async fn explain_accounts_for_the_time_of_every_stage() {
     age(
         &world,
         "ALTER TABLE agent_runs DISABLE TRIGGER ALL;
-         UPDATE agent_runs SET created_at = clock_timestamp() - interval '100 s';
-         UPDATE run_attempts SET queued_at = clock_timestamp() - interval '100 s',
-             started_at = clock_timestamp() - interval '40 s', ended_at = clock_timestamp() - interval '30 s';
-         UPDATE run_parked SET parked_at = clock_timestamp() - interval '30 s';
+         UPDATE agent_runs SET created_at = now() - interval '100 s';
+         UPDATE run_attempts SET queued_at = now() - interval '100 s',
+             started_at = now() - interval '40 s', ended_at = now() - interval '30 s';
+         UPDATE run_parked SET parked_at = now() - interval '30 s';
          INSERT INTO lane_waits SELECT 'main', 2, 'acme', class, 'NO_ELIGIBLE_POOL', '{}',
-             clock_timestamp() - interval '90 s', clock_timestamp() - interval '70 s' FROM agent_runs;",
+             now() - interval '90 s', now() - interval '70 s' FROM agent_runs;",
     )
     .await;
     let explained = explain(&world, run).await;
@@ -139,8 +140,8 @@ async fn the_first_cause_counts_from_the_beginning() {
     age(
         &world,
         "ALTER TABLE agent_runs DISABLE TRIGGER ALL;
-         UPDATE agent_runs SET created_at = clock_timestamp() - interval '2 s';
-         UPDATE run_queue SET queued_at = clock_timestamp() - interval '2 s';",
+         UPDATE agent_runs SET created_at = now() - interval '2 s';
+         UPDATE run_queue SET queued_at = now() - interval '2 s';",
     )
     .await;
     world.observe().await;
