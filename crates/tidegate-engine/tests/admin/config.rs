@@ -298,9 +298,12 @@ async fn every_cache_of_configuration_is_listed() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 open.push(path);
-            } else if std::fs::read_to_string(&path)
-                .unwrap()
-                .contains("use moka::")
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            if ["use moka::", "use quick_cache::"]
+                .iter()
+                .any(|used| source.contains(used))
             {
                 with_caches.push(path.strip_prefix(&sources).unwrap().to_path_buf());
             }
