@@ -29,7 +29,11 @@ impl FromStr for Fence {
     type Err = InvalidFence;
 
     fn from_str(text: &str) -> Result<Self, InvalidFence> {
-        let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        // As it is written: no sign, no leading zero.
+        let digits = |part: &str| {
+            part.bytes().all(|b| b.is_ascii_digit())
+                && (part == "0" || !part.is_empty() && !part.starts_with('0'))
+        };
         let (generation, number) = text.split_once('.').ok_or(InvalidFence)?;
         if !digits(generation) || !digits(number) {
             return Err(InvalidFence);
@@ -58,7 +62,7 @@ impl<'de> Deserialize<'de> for Fence {
 #[cfg(feature = "openapi")]
 impl utoipa::PartialSchema for Fence {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        crate::ids::string_schema("^[0-9]+\\.[0-9]+$")
+        crate::ids::string_schema("^(0|[1-9][0-9]*)\\.(0|[1-9][0-9]*)$")
     }
 }
 #[cfg(feature = "openapi")]
@@ -82,6 +86,9 @@ mod tests {
             ".1",
             "1.2.3",
             "+1.2",
+            "01.2",
+            "1.02",
+            "1.00",
             "1.-2",
             "1.99999999999999999999",
         ] {

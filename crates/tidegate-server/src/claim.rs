@@ -3,7 +3,8 @@
 //! The engine's claim commits leases; whoever asked may be gone by then. A claim therefore runs in a task of its own,
 //! and its leases travel in a [`Held`], which gives them back wherever it is dropped: before the answer is written,
 //! in a channel nobody reads, or in the body of a response that is never sent. Handing back costs the run no attempt. What
-//! the connection took and the network lost is beyond this; it comes back when the lease expires.
+//! the connection took and the network lost is beyond this; it comes back when the lease expires. A key that is revoked or
+//! runs out while its claim waits is given nothing either.
 
 use tidegate_engine::{
     Engine, Error, Principal,
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::shutdown::Shutdown;
+use crate::{extract::Credential, shutdown::Shutdown};
 
 /// Leases on their way to their holder.
 #[must_use]
@@ -89,10 +90,12 @@ async fn hand_back(engine: Engine, principal: Principal, leases: Vec<Lease>) {
     }
 }
 
-/// Claims, waiting as long as the request says, unless the caller goes away or the server drains.
+/// Claims, waiting as long as the request says, unless the caller goes away, its credential is lost or the server drains.
+/// A worker in this process has no credential.
 pub async fn wait(
     engine: Engine,
     principal: Principal,
+    credential: Option<Credential>,
     shutdown: Shutdown,
     request: ClaimRequest,
 ) -> Result<Held, Error> {
@@ -102,12 +105,27 @@ pub async fn wait(
     }
     let (mut caller, answer) = oneshot::channel();
     let task = async move {
-        let result = run(&engine, &principal, &shutdown, &mut caller, request).await;
-        let result = result.map(|leases| Held {
-            engine,
+        let result = run(
+            &engine,
+            &principal,
+            credential.as_ref(),
+            &shutdown,
+            &mut caller,
+            request,
+        )
+        .await;
+        let mut result = result.map(|leases| Held {
+            engine: engine.clone(),
             principal,
             leases,
         });
+        // Asked again: the wait may have been longer than the key lived. What was taken is dropped, and so handed back.
+        if result.is_ok()
+            && let Some(credential) = credential
+            && let Err(lost) = credential.check(&engine).await
+        {
+            result = Err(lost);
+        }
         // A caller that is gone gets nothing: the leases are dropped, and so handed back.
         drop(caller.send(result));
     };
@@ -122,16 +140,27 @@ pub async fn wait(
 async fn run(
     engine: &Engine,
     principal: &Principal,
+    credential: Option<&Credential>,
     shutdown: &Shutdown,
     caller: &mut oneshot::Sender<Result<Held, Error>>,
     request: ClaimRequest,
 ) -> Result<Vec<Lease>, Error> {
     let gone = CancellationToken::new();
+    let lost = async {
+        match credential.cloned() {
+            Some(credential) => credential.revoked(engine.clone()).await,
+            None => std::future::pending().await,
+        }
+    };
     let claim = claim::claim_until(engine, principal, request, &gone);
     tokio::pin!(claim);
     let answer = tokio::select! {
         answer = &mut claim => answer,
         () = caller.closed() => {
+            gone.cancel();
+            claim.await
+        }
+        () = lost => {
             gone.cancel();
             claim.await
         }

@@ -58,7 +58,7 @@ fn told(error: tidegate_engine::Error) -> Error {
 impl WorkerApi for InProcessWorker {
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimAnswer> {
         let (engine, principal) = (self.engine.clone(), self.principal.clone());
-        let held = claim::wait(engine, principal, self.shutdown.clone(), request).await;
+        let held = claim::wait(engine, principal, None, self.shutdown.clone(), request).await;
         held.map(claim::Held::into_answer).map_err(told)
     }
 

@@ -4,7 +4,8 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The database cannot be reached, is starting or stopping, is full, or is read-only: the same call may work later.
+    /// The database cannot be reached, is starting or stopping, is full, is read-only, or gave up the statement for another
+    /// one: the same call may work later.
     #[error("the database is not available")]
     Unavailable(#[source] Cause),
     /// A constraint of the schema refused a write; `constraint` names it.
@@ -175,11 +176,21 @@ impl From<sqlx::Error> for Error {
         if let Some(database) = source.as_database_error() {
             let code = database.code().unwrap_or_default().to_string();
             // 08 connection, 53 insufficient resources (disk full, too many connections), 57P0x shutdown and
-            // crash, 25006 read-only.
-            let unavailable = ["08", "53"].iter().any(|class| code.starts_with(class))
+            // crash, 25006 read-only; 40 lost against another transaction, 55P03 a lock, 57014 cancelled from outside.
+            let unavailable = ["08", "40", "53"]
+                .iter()
+                .any(|class| code.starts_with(class))
                 || matches!(
                     code.as_str(),
-                    "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "58030"
+                    "57014"
+                        | "57P01"
+                        | "57P02"
+                        | "57P03"
+                        | "57P05"
+                        | "25006"
+                        | "25P03"
+                        | "55P03"
+                        | "58030"
                 );
             if unavailable && !is_refused_parameter(&source) {
                 return Self::Unavailable(source.into());

@@ -256,6 +256,28 @@ impl Store {
         .await
     }
 
+    /// Revokes the first key and lets another one be made in its place.
+    pub async fn take_back_bootstrap_key(
+        &self,
+        key: KeyId,
+        author: &Author,
+    ) -> Result<Written<Option<RevokeKey>>, Error> {
+        let author = author.clone();
+        self.transaction("key.bootstrap.take_back", move |tx| {
+            let author = author.clone();
+            Box::pin(async move {
+                sqlx::query!("DELETE FROM key_bootstrap WHERE key_id = $1", key.as_uuid())
+                    .execute(&mut *tx)
+                    .await?;
+                match locked(tx, key, None).await? {
+                    Some(before) => mark_revoked(tx, before, &author).await,
+                    None => Ok(Written::unchanged(None)),
+                }
+            })
+        })
+        .await
+    }
+
     /// Keys of every tenant and of none, in the order of their making.
     pub async fn list_keys(&self, after: Option<KeyId>, limit: i64) -> Result<Vec<KeyView>, Error> {
         let rows = sqlx::query_as!(
@@ -411,18 +433,7 @@ async fn revoke_in(
     tenant: Option<&TenantId>,
     author: &Author,
 ) -> Result<Written<Option<RevokeKey>>, Error> {
-    let row = sqlx::query_as!(
-        KeyRow,
-        "SELECT key_id, role, tenant, pool_id, user_name, scopes, priority, service_class, name, created_at,
-                    expires_at, revoked_at,
-                last_used_at
-         FROM api_keys WHERE key_id = $1 AND ($2::text IS NULL OR tenant = $2) FOR UPDATE",
-        key.as_uuid(),
-        tenant.map(TenantId::as_str),
-    )
-    .fetch_optional(&mut *tx)
-    .await?;
-    let Some(before) = row.map(KeyRow::view).transpose()? else {
+    let Some(before) = locked(tx, key, tenant).await? else {
         return Ok(Written::unchanged(None));
     };
     if before.revoked_at.is_some() {
@@ -432,6 +443,35 @@ async fn revoke_in(
     if before.role == Role::SuperAdmin && !another_operator(tx, key).await? {
         return Ok(Written::unchanged(Some(RevokeKey::LastOperator)));
     }
+    mark_revoked(tx, before, author).await
+}
+
+/// The key of that id, of the tenant where one is given.
+async fn locked(
+    tx: &mut PgConnection,
+    key: KeyId,
+    tenant: Option<&TenantId>,
+) -> Result<Option<KeyView>, Error> {
+    let row = sqlx::query_as!(
+        KeyRow,
+        "SELECT key_id, role, tenant, pool_id, user_name, scopes, priority, service_class, name, created_at,
+                    expires_at, revoked_at,
+                last_used_at
+         FROM api_keys WHERE key_id = $1 AND ($2::text IS NULL OR tenant = $2) FOR UPDATE",
+        key.as_uuid(),
+        tenant.map(TenantId::as_str),
+    )
+    .fetch_optional(tx)
+    .await?;
+    row.map(KeyRow::view).transpose()
+}
+
+async fn mark_revoked(
+    tx: &mut PgConnection,
+    before: KeyView,
+    author: &Author,
+) -> Result<Written<Option<RevokeKey>>, Error> {
+    let key = before.key_id;
     let revoked_at = sqlx::query_scalar!(
         r#"UPDATE api_keys SET revoked_at = clock_timestamp() WHERE key_id = $1 RETURNING revoked_at AS "at!""#,
         key.as_uuid(),

@@ -58,6 +58,10 @@ impl ConnectOptions {
                 // A plan outlives what was known of a table when it was made: an empty one is then read whole for ever.
                 ("enable_seqscan", "off"),
                 ("jit", "off"),
+                // Not what a database or a role was given for others.
+                ("default_transaction_isolation", "read committed"),
+                ("statement_timeout", "0"),
+                ("lock_timeout", "0"),
             ]))
     }
 }

@@ -108,6 +108,31 @@ async fn no_kept_plan_reads_a_history_table_whole() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
+/// R1.1: what a database was set to for others changes nothing of how statements run.
+#[tokio::test]
+async fn sessions_have_settings_of_their_own() {
+    let db = TestDb::new().await;
+    for setting in [
+        "default_transaction_isolation = serializable",
+        "statement_timeout = '1ms'",
+        "lock_timeout = '1ms'",
+    ] {
+        let sql = format!("ALTER DATABASE {} SET {setting}", db.name());
+        let set = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .execute(db.pool())
+            .await;
+        set.expect("set");
+    }
+    let pool = connect(&ConnectOptions::new(db.url())).expect("a pool");
+    let row = sqlx::query(
+        "SELECT current_setting('transaction_isolation'), current_setting('statement_timeout'),
+                current_setting('lock_timeout')",
+    );
+    let row = row.fetch_one(&pool).await.expect("a session");
+    let found: Vec<String> = (0..3).map(|column| row.get(column)).collect();
+    assert_eq!(found, ["read committed", "0", "0"]);
+}
+
 /// R3.8: a plan goes with its connection, so that it cannot be older than that may become.
 #[tokio::test]
 async fn connections_and_their_plans_grow_old() {

@@ -51,52 +51,63 @@ impl Output {
 
     /// A line of an answer.
     pub fn line(self, text: &str) {
-        write(&mut std::io::stdout().lock(), format_args!("{text}\n"));
+        answer(format_args!("{text}\n"));
+    }
+
+    /// An answer that must not be lost: whoever asked undoes what was done where it cannot be written.
+    pub fn try_show<T: Serialize>(
+        self,
+        answer: &T,
+        human: impl FnOnce(&T) -> String,
+    ) -> std::io::Result<()> {
+        let text = if self.json {
+            serde_json::to_string_pretty(answer)?
+        } else {
+            human(answer)
+        };
+        let line = format_args!("{}\n", text.trim_end());
+        write(&mut std::io::stdout().lock(), line)
     }
 
     /// A piece of an answer, shown at once.
     pub fn piece(self, text: &str) {
-        write(&mut std::io::stdout().lock(), format_args!("{text}"));
+        answer(format_args!("{text}"));
     }
 
     /// Something said beside the answer; not in JSON.
     pub fn note(self, text: &str) {
         if !self.json {
-            write(&mut std::io::stderr().lock(), format_args!("{text}\n"));
+            said(format_args!("{text}\n"));
         }
     }
 
     /// What a command did besides what it was asked for; goes to standard error in either form.
     pub fn notice(self, text: &str) {
-        write(&mut std::io::stderr().lock(), format_args!("{text}\n"));
+        said(format_args!("{text}\n"));
     }
 
     /// A warning; goes to standard error in either form.
     pub fn warn(self, text: &str) {
-        write(
-            &mut std::io::stderr().lock(),
-            format_args!("warning: {text}\n"),
-        );
+        said(format_args!("warning: {text}\n"));
     }
 
     /// Says how a command failed and gives back its exit code.
     pub fn failure(self, failure: &Failure) -> Exit {
-        let mut stderr = std::io::stderr().lock();
         if self.json {
-            write(&mut stderr, format_args!("{}\n", failure.document()));
+            said(format_args!("{}\n", failure.document()));
             return failure.exit;
         }
         for message in &failure.messages {
             match &failure.code {
-                Some(code) => write(&mut stderr, format_args!("error: {message} [{code}]\n")),
-                None => write(&mut stderr, format_args!("error: {message}\n")),
+                Some(code) => said(format_args!("error: {message} [{code}]\n")),
+                None => said(format_args!("error: {message}\n")),
             }
         }
         if let Some(remedy) = &failure.remedy {
-            write(&mut stderr, format_args!("  what to do: {remedy}\n"));
+            said(format_args!("  what to do: {remedy}\n"));
         }
         if let Some(request_id) = &failure.request_id {
-            write(&mut stderr, format_args!("  request: {request_id}\n"));
+            said(format_args!("  request: {request_id}\n"));
         }
         failure.exit
     }
@@ -107,12 +118,31 @@ impl Output {
     }
 }
 
-/// A reader that has gone (`| head`) is no error of ours.
-fn write(stream: &mut impl Write, text: std::fmt::Arguments<'_>) {
-    let written = stream.write_fmt(text).and_then(|()| stream.flush());
+/// A reader that has gone (`| head`) is no error of ours; an answer that cannot be written otherwise (a full disk) is the
+/// failure of its command.
+fn answer(text: std::fmt::Arguments<'_>) {
+    match write(&mut std::io::stdout().lock(), text) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            said(format_args!(
+                "error: what was asked for was done, but the answer could not be written: {error}\n"
+            ));
+            std::process::exit(Exit::Failed as i32);
+        }
+        Ok(()) => {}
+    }
+}
+
+/// What is said beside an answer; where nobody can read it nothing else is to be done.
+fn said(text: std::fmt::Arguments<'_>) {
+    let written = write(&mut std::io::stderr().lock(), text);
     if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
         std::process::exit(0);
     }
+}
+
+fn write(stream: &mut impl Write, text: std::fmt::Arguments<'_>) -> std::io::Result<()> {
+    stream.write_fmt(text).and_then(|()| stream.flush())
 }
 
 /// A table for people.

@@ -51,3 +51,14 @@ pub async fn bootstrap(store: &Store, by: &str) -> Result<CreatedKey, Error> {
         }),
     }
 }
+
+/// Takes a first key back whose secret nobody has seen, so that another one can be made.
+pub async fn take_back_bootstrap(store: &Store, by: &str, key: KeyId) -> Result<(), Error> {
+    let revoked = store
+        .take_back_bootstrap_key(key, &Author::shell(by))
+        .await?;
+    if let Some(revision) = revoked.revision {
+        config_bus::publish(store, revision).await;
+    }
+    Ok(())
+}

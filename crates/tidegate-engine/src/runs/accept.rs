@@ -338,7 +338,7 @@ pub(crate) fn check_bounds(wanted: &Wanted) -> Result<(), Error> {
     }
     check_times(wanted)?;
     check_key(wanted.idempotency_key.as_deref())?;
-    refuse_nul("input", &wanted.input)
+    refuse_unstorable("input", &wanted.input)
 }
 
 /// An input that the built-in executor cannot ask a model is refused where no other pool offers the capability.
@@ -406,25 +406,33 @@ fn check_key(key: Option<&str>) -> Result<(), Error> {
     }
 }
 
-/// PostgreSQL stores no NUL in texts; refused here with its path in place of a database error.
-pub(crate) fn refuse_nul(path: &str, value: &Value) -> Result<(), Error> {
+/// PostgreSQL stores no NUL in texts, and readers of JSON have a limit of depth; refused here with the path in place of an
+/// error later.
+pub(crate) fn refuse_unstorable(path: &str, value: &Value) -> Result<(), Error> {
+    refuse_below(path, value, limits::JSON_DEPTH_MAX)
+}
+
+fn refuse_below(path: &str, value: &Value, levels: usize) -> Result<(), Error> {
+    let nul = "texts must not contain the NUL character (U+0000)";
     match value {
-        Value::String(text) if text.contains('\0') => Err(Error::invalid(
-            path,
-            "texts must not contain the NUL character (U+0000)",
-        )),
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .try_for_each(|(index, item)| refuse_nul(&format!("{path}[{index}]"), item)),
+        Value::String(text) if text.contains('\0') => Err(Error::invalid(path, nul)),
+        Value::Array(_) | Value::Object(_) if levels == 0 => {
+            // The path would be as long as the value is deep.
+            let root = path.split(['.', '[']).next().unwrap_or("$");
+            let most = limits::JSON_DEPTH_MAX;
+            let detail =
+                format!("JSON may be nested {most} levels deep; send what is deeper as a text");
+            Err(Error::invalid(root, detail))
+        }
+        Value::Array(items) => items.iter().enumerate().try_for_each(|(index, item)| {
+            refuse_below(&format!("{path}[{index}]"), item, levels - 1)
+        }),
         Value::Object(fields) => fields.iter().try_for_each(|(name, item)| {
             if name.contains('\0') {
-                return Err(Error::invalid(
-                    path,
-                    "field names must not contain the NUL character (U+0000)",
-                ));
+                let detail = "field names must not contain the NUL character (U+0000)";
+                return Err(Error::invalid(path, detail));
             }
-            refuse_nul(&format!("{path}.{name}"), item)
+            refuse_below(&format!("{path}.{name}"), item, levels - 1)
         }),
         _ => Ok(()),
     }

@@ -6,7 +6,7 @@ use tidegate_model::{
 };
 use tidegate_store::attempts::waits::{Answered, Answerer};
 
-use super::accept::refuse_nul;
+use super::accept::refuse_unstorable;
 use crate::{Engine, Error, Principal};
 
 /// Takes an answer and queues the run at the head of its tenant; the same answer to the same question again changes
@@ -19,7 +19,7 @@ pub async fn answer(
 ) -> Result<RunView, Error> {
     let value =
         serde_json::to_value(&request).map_err(|_| Error::Internal { what: "an answer" })?;
-    refuse_nul("$", &value)?;
+    refuse_unstorable("$", &value)?;
     let before = super::get::get(engine, principal, run).await?;
     let tenant = engine.store().tenant(principal.require_tenant()?);
     let by = Answerer {

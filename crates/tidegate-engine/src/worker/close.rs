@@ -23,7 +23,7 @@ use crate::{
     Engine, Error, Principal,
     claims::{AT_THE_HEAD, LaneHint, Share},
     combine::{Answers, all_or_each, count},
-    runs::accept::refuse_nul,
+    runs::accept::refuse_unstorable,
 };
 
 /// The longest detail that a worker may give, in characters.
@@ -42,7 +42,7 @@ pub async fn complete(
     run_id: RunId,
     request: CompleteRun,
 ) -> Result<AttemptAnswer, Error> {
-    refuse_nul("result", &request.result)?;
+    refuse_unstorable("result", &request.result)?;
     let size = serde_json::to_vec(&request.result).map_or(usize::MAX, |bytes| bytes.len());
     if size > limits::RESULT_MAX_BYTES {
         return Err(Error::refused(
@@ -83,7 +83,7 @@ pub(super) fn attempt_messages(given: Vec<NewMessage>) -> Result<Vec<(MessageRol
                 "a worker may add messages of assistant and tool only",
             ));
         }
-        refuse_nul(&format!("messages[{index}].content"), &message.content)?;
+        refuse_unstorable(&format!("messages[{index}].content"), &message.content)?;
         messages.push((message.role, message.content));
     }
     Ok(messages)

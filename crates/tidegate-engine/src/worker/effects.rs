@@ -9,7 +9,7 @@ use tidegate_model::{
 use tidegate_store::effects::{Intended, Intent, Outcome};
 
 use super::held::lease_lost;
-use crate::{Engine, Error, Principal, runs::accept::refuse_nul};
+use crate::{Engine, Error, Principal, runs::accept::refuse_unstorable};
 
 /// Records that a tool is about to be called; says what is known where it was called before.
 pub async fn intend(
@@ -77,7 +77,7 @@ pub async fn settle(
             "done or failed; where it is not known, record nothing and fail the attempt",
         ));
     }
-    refuse_nul("result", &request.result)?;
+    refuse_unstorable("result", &request.result)?;
     let size = serde_json::to_vec(&request.result).map_or(usize::MAX, |bytes| bytes.len());
     if size > limits::EFFECT_RESULT_MAX_BYTES {
         return Err(Error::refused(

@@ -10,7 +10,7 @@ use tidegate_model::{
 use tidegate_store::events::Appended;
 
 use super::held::lease_lost;
-use crate::{Engine, Error, Principal, runs::accept::refuse_nul};
+use crate::{Engine, Error, Principal, runs::accept::refuse_unstorable};
 
 /// Appends events; the same ones sent twice are written once.
 pub async fn append(
@@ -20,7 +20,8 @@ pub async fn append(
     request: AppendEvents,
 ) -> Result<(), Error> {
     let Some(first) = request.events.first().map(|event| event.seq) else {
-        return Ok(());
+        let detail = "give at least one event; `renew` is what says whether a lease still holds";
+        return Err(Error::invalid("events", detail));
     };
     let events = checked(request.events, first)?;
     let lease = engine
@@ -91,7 +92,7 @@ fn checked(given: Vec<NewEvent>, first: i64) -> Result<Vec<(EventKind, Value)>, 
             ));
         }
         let field = format!("events[{index}].body");
-        refuse_nul(&field, &event.body)?;
+        refuse_unstorable(&field, &event.body)?;
         event.kind.refuse_body(&event.body).map_err(|shape| {
             Error::invalid(field, format!("the body of {} must be {shape}", event.kind))
         })?;

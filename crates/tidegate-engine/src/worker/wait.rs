@@ -12,7 +12,7 @@ use tidegate_policy::{retry::Report, waitgraph::check_ask};
 use tidegate_store::attempts::{HeldLease, waits::Wait};
 
 use super::close::{Ending, attempt_messages};
-use crate::{Engine, Error, Principal, checks, runs::accept::refuse_nul};
+use crate::{Engine, Error, Principal, checks, runs::accept::refuse_unstorable};
 
 /// Closes the attempt as waiting; a run whose wait is over already is queued at once.
 pub async fn wait(
@@ -41,7 +41,7 @@ pub async fn wait(
         (None, Some(ask)) => {
             let value =
                 serde_json::to_value(&ask).map_err(|_| Error::Internal { what: "a question" })?;
-            refuse_nul("input", &value)?;
+            refuse_unstorable("input", &value)?;
             check_ask(&ask).map_err(|(field, detail)| Error::invalid(field, detail))?;
             Wait {
                 on: WaitOn::Input,

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tidegate_model::{
     Code,
     api::Problem,
-    limits::{REQUEST_MAX_BYTES, RESULT_MAX_BYTES},
+    limits::{JSON_DEPTH_MAX, REQUEST_MAX_BYTES, RESULT_MAX_BYTES},
 };
 
 use super::{nul, words};
@@ -78,9 +78,17 @@ pub(crate) async fn whole(body: Body) -> Result<Bytes, Failure> {
 
 async fn json(request: Request, max: usize) -> Result<Bytes, Failure> {
     if !is_json(request.headers()) {
-        let detail = "send the body with the header content-type: application/json";
+        let detail = "send the body in UTF-8 with the header content-type: application/json";
         return Err(Problem::new(Code::UnsupportedMediaType, detail)
             .with_field("content-type")
+            .into());
+    }
+    if let Some(encoding) = request.headers().get(header::CONTENT_ENCODING)
+        && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
+    {
+        let detail = "send the body as it is: encoded ones (gzip and others) are not read";
+        return Err(Problem::new(Code::UnsupportedMediaType, detail)
+            .with_field("content-encoding")
             .into());
     }
     let announced = request
@@ -97,8 +105,18 @@ fn is_json(headers: &HeaderMap) -> bool {
     let Some(Ok(value)) = headers.get(header::CONTENT_TYPE).map(|v| v.to_str()) else {
         return false;
     };
-    let essence = value.split(';').next().unwrap_or_default().trim();
-    essence.eq_ignore_ascii_case("application/json")
+    let mut parts = value.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    // JSON is UTF-8; who says otherwise sends something else.
+    let other = parts.any(|part| {
+        let (name, charset) = part.split_once('=').unwrap_or((part, ""));
+        name.trim().eq_ignore_ascii_case("charset")
+            && !charset
+                .trim()
+                .trim_matches('"')
+                .eq_ignore_ascii_case("utf-8")
+    });
+    essence.eq_ignore_ascii_case("application/json") && !other
 }
 
 async fn read(body: Body, max: usize) -> Result<Bytes, Failure> {
@@ -134,11 +152,37 @@ fn too_large(max: usize) -> Failure {
     Failure::new(Code::PayloadTooLarge, detail)
 }
 
+/// How deep a text of JSON is nested; of what is no JSON, at least as deep as its reader would go.
+fn depth(bytes: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0_usize);
+    let (mut in_text, mut escaped) = (false, false);
+    for byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'{' | b'[' if !in_text => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !in_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 /// Reads JSON into `T`; a problem names the path of the field at fault.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     // Every body is an object; the derived readers would also take an array of its fields in their order.
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Failure::invalid("$", "the body must be a JSON object"));
+    }
+    if depth(bytes) > JSON_DEPTH_MAX {
+        let detail = format!(
+            "JSON may be nested {JSON_DEPTH_MAX} levels deep; send what is deeper as a text"
+        );
+        return Err(Failure::invalid("$", detail));
     }
     nul::refuse(bytes)?;
     let mut json = serde_json::Deserializer::from_slice(bytes);

@@ -1,11 +1,11 @@
-//! The key of a request that goes on: a stream asks again and again whether it still holds.
+//! The key of a request that goes on: a stream or a claim asks again and again whether it still holds.
 
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use secrecy::{ExposeSecret, SecretString};
-use tidegate_engine::{Engine, auth};
+use tidegate_engine::{Engine, Error, auth};
 use tidegate_model::Code;
 
 use crate::problem::Failure;
@@ -27,10 +27,17 @@ impl Credential {
     pub async fn revoked(self, engine: Engine) {
         loop {
             tokio::time::sleep(INTERVAL).await;
-            let checked = auth::authenticate(&engine, self.0.expose_secret()).await;
-            if matches!(checked, Err(error) if error.code() == Code::Unauthenticated) {
+            if self.check(&engine).await.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Whether the key still holds; an error only where it was found not to.
+    pub async fn check(&self, engine: &Engine) -> Result<(), Error> {
+        match auth::authenticate(engine, self.0.expose_secret()).await {
+            Err(error) if error.code() == Code::Unauthenticated => Err(error),
+            _ => Ok(()),
         }
     }
 }

@@ -111,12 +111,46 @@ async fn what_is_no_json_is_refused() {
         "text/plain",
         "application/x-www-form-urlencoded",
         "application/jsonx",
+        "application/json; charset=utf-16",
     ] {
         let answer = raw(&rig, &acme, media, "{}").await;
         assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
         assert_eq!(answer.refusal(), "UNSUPPORTED_MEDIA_TYPE content-type");
     }
+    for (encoding, refused) in [("gzip", true), ("identity", false)] {
+        let request = rig.request("POST", "/v1/runs").bearer_auth(&acme);
+        let request = request
+            .header("content-encoding", encoding)
+            .json(&json!({}));
+        let told = answer(request).await.refusal();
+        let field = told == "UNSUPPORTED_MEDIA_TYPE content-encoding";
+        assert_eq!(field, refused, "{told}");
+    }
     assert_eq!(runs(&rig, &acme).await, 0);
+}
+
+/// Bad input: what is accepted can be read again by everybody, however deep it stands in an answer.
+#[tokio::test]
+async fn nesting_is_bounded_at_the_door() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    for (levels, accepted) in [(63, true), (64, false), (120, false)] {
+        let (open, close) = ("[".repeat(levels), "]".repeat(levels));
+        let run = format!(r#""capability":"chat","input":{open}"}}]"{close}"#);
+        let answer = raw(&rig, &acme, JSON, format!("{{{run}}}")).await;
+        assert_eq!(
+            answer.status == StatusCode::ACCEPTED,
+            accepted,
+            "{answer:?}"
+        );
+        if !accepted {
+            assert_eq!(answer.refusal(), "INVALID_ARGUMENT $");
+        }
+    }
+    assert_eq!(runs(&rig, &acme).await, 1);
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    let lease = rig.claim(&worker).await;
+    assert!(lease["run"]["input"].is_array());
 }
 
 #[tokio::test]

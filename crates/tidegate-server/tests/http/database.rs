@@ -28,6 +28,28 @@ async fn runs(rig: &Rig) -> i64 {
         .unwrap()
 }
 
+/// R1.1: a statement that the database gave up for another one, for a lock or for an administrator may be sent again.
+#[tokio::test]
+async fn what_the_database_gave_up_may_be_sent_again() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    for state in ["40001", "40P01", "55P03", "57014"] {
+        for sql in [
+            format!(
+                "CREATE OR REPLACE FUNCTION give_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                     RAISE EXCEPTION 'given up' USING ERRCODE = '{state}'; END $$"
+            ),
+            "CREATE OR REPLACE TRIGGER gives_up BEFORE INSERT ON agent_runs EXECUTE FUNCTION give_up()".to_owned(),
+        ] {
+            execute(&rig, sql).await;
+        }
+        let body = json!({"capability": "chat", "input": "hello"});
+        let refused = rig.post("/v1/runs", &acme, body).await.problem();
+        let told = (refused.code, refused.status, refused.retryable);
+        assert_eq!(told, (Code::DatabaseUnavailable, 503, true), "{state}");
+    }
+}
+
 /// R3.1, R1.1: a full disk (SQLSTATE 53100) at any write of a submission refuses it whole, and the same request works when
 /// there is room again.
 #[tokio::test]

@@ -12,7 +12,7 @@ use tidegate_model::{
 };
 use tidegate_server::InProcessWorker;
 
-use crate::rig::{Rig, claim_body, eventually, root};
+use crate::rig::{Rig, answer, claim_body, eventually, root};
 
 async fn attempt(
     rig: &Rig,
@@ -238,6 +238,51 @@ async fn nobody_claims_for_a_claimer_that_has_gone() {
     claim.abort();
     eventually("it waits no more", async || (waiting() == 0).then_some(())).await;
     assert!(left.elapsed() < Duration::from_secs(15));
+}
+
+/// R2.1: a key that is revoked or runs out while its claim waits is given nothing, at once and also where work comes in the
+/// moment before it is noticed.
+#[tokio::test]
+async fn a_claim_ends_with_its_key() {
+    let rig = Rig::with(|settings| settings.lease_ms = 120_000).await;
+    let acme = rig.tenant("acme").await;
+    let admin = rig.key(Role::SuperAdmin, "", "").await;
+    let waiting = || rig.engine.claims().waiting().values().sum::<u32>();
+    for work_first in [false, true] {
+        let body = json!({"role": "worker", "pool": "builtin"});
+        let made = rig.post("/v1/admin/keys", &admin, body).await.json();
+        let secret = made["secret"].as_str().unwrap().to_owned();
+        let claim = rig.request("POST", "/v1/worker/claim").bearer_auth(&secret);
+        let claim = tokio::spawn(answer(claim.json(&claim_body(25_000))));
+        eventually("it waits", async || (waiting() > 0).then_some(())).await;
+        let path = format!("/v1/admin/keys/{}", made["key"]["keyId"].as_str().unwrap());
+        let revoked = rig.call("DELETE", &path, &admin, Value::Null).await;
+        assert_eq!(revoked.status, StatusCode::OK);
+        if work_first {
+            rig.submit(&acme).await;
+        }
+        let ended = claim.await.unwrap();
+        assert_eq!(ended.status, StatusCode::UNAUTHORIZED, "{ended:?}");
+    }
+    // What the second one had taken was handed back, as the same attempt.
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    assert_eq!(rig.claim(&worker).await["attempt"], 1);
+}
+
+/// Bad input: events that are none say nothing of a lease, and a fence is written in one way.
+#[tokio::test]
+async fn an_append_of_nothing_is_refused() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    rig.submit(&acme).await;
+    let lease = rig.claim(&worker).await;
+    let refused = attempt(&rig, &worker, &lease, "events", json!({"events": []})).await;
+    assert_eq!(refused.refusal(), "INVALID_ARGUMENT events");
+    let written = lease["fence"].as_str().unwrap();
+    let other = json!({"events": [], "fence": format!("0{written}")});
+    let refused = attempt(&rig, &worker, &lease, "events", other).await;
+    assert_eq!(refused.refusal(), "INVALID_ARGUMENT fence");
 }
 
 /// R1.7: a draining instance gives no new work and still takes what running attempts write.

@@ -12,6 +12,15 @@ pub enum MigrateError {
         /// What was found.
         found: String,
     },
+    /// Texts of tenants would not fit.
+    #[error(
+        "the database has the encoding {found}: Tidegate needs UTF8; make another one with `createdb --encoding UTF8 \
+         --template template0 NAME`, and name it in CONFIG_DB_URL"
+    )]
+    Encoding {
+        /// What was found.
+        found: String,
+    },
     /// Statements of one session would land on several.
     #[error(
         "CONFIG_DB_URL leads through a connection pooler in transaction mode, which migrations do not survive; give \

@@ -149,7 +149,7 @@ pub async fn migrate_with(
 /// What `serve --no-migrate` demands: nothing pending, and a server that the database serves.
 pub async fn check(pool: &PgPool, server_version: &str) -> Result<Report, MigrateError> {
     let mut connection = connect(pool).await?;
-    postgres_version(&mut connection).await?;
+    suits(&mut connection).await?;
     let applied = applied(&mut connection).await?;
     let pending = pending(&applied, &[])?;
     if !pending.is_empty() {
@@ -232,7 +232,7 @@ async fn preconditions(
         return Err(MigrateError::Pooler);
     }
     closed?;
-    postgres_version(connection).await?;
+    suits(connection).await?;
     let standby: bool = sqlx::query_scalar("SELECT pg_is_in_recovery()")
         .fetch_one(connection)
         .await?;
@@ -242,14 +242,20 @@ async fn preconditions(
     Ok(())
 }
 
-async fn postgres_version(connection: &mut PgConnection) -> Result<(), MigrateError> {
+async fn suits(connection: &mut PgConnection) -> Result<(), MigrateError> {
     let (number, found): (i32, String) = sqlx::query_as(
         "SELECT current_setting('server_version_num')::integer, current_setting('server_version')",
     )
-    .fetch_one(connection)
+    .fetch_one(&mut *connection)
     .await?;
     if number < POSTGRES_MIN {
         return Err(MigrateError::PostgresTooOld { found });
+    }
+    let encoding: String = sqlx::query_scalar("SELECT current_setting('server_encoding')")
+        .fetch_one(connection)
+        .await?;
+    if encoding != "UTF8" {
+        return Err(MigrateError::Encoding { found: encoding });
     }
     Ok(())
 }

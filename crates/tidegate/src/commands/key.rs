@@ -19,7 +19,7 @@ use crate::{
     compose::database::{self, Migrations},
     connection::Who,
     exit::Exit,
-    failure::Outcome,
+    failure::{Failure, Outcome},
     output::{Output, facts, or_dash, table, time},
 };
 
@@ -96,7 +96,12 @@ impl KeyCommand {
                 let created = keys::bootstrap(&store, &database::user())
                     .await
                     .map_err(|error| database::engine_failure(&error))?;
-                show_created(output, &created);
+                if let Err(error) = show_created(output, &created) {
+                    keys::take_back_bootstrap(&store, &database::user(), created.key.key_id)
+                        .await
+                        .map_err(|error| database::engine_failure(&error))?;
+                    return Err(unseen(&error));
+                }
             }
             Self::Create(create) => {
                 let body = CreateKey {
@@ -112,8 +117,12 @@ impl KeyCommand {
                     name: create.name,
                     expires_at: create.expires_at,
                 };
-                let created = context.client(Who::Admin)?.create_key(&body).await?;
-                show_created(output, &created);
+                let client = context.client(Who::Admin)?;
+                let created = client.create_key(&body).await?;
+                if let Err(error) = show_created(output, &created) {
+                    client.revoke_key(created.key.key_id).await?;
+                    return Err(unseen(&error));
+                }
             }
             Self::List(page) => {
                 let answer = context.client(Who::Admin)?.keys(&page.query()).await?;
@@ -130,9 +139,17 @@ impl KeyCommand {
     }
 }
 
+/// A key whose secret nobody has seen was taken back.
+fn unseen(error: &std::io::Error) -> Failure {
+    Failure::failed(format!(
+        "the secret could not be written to standard output ({error}); the key was revoked"
+    ))
+    .remedy("make room or correct where the output goes, and run the command again")
+}
+
 /// Shows a new key with its secret, which nothing shows again.
-pub fn show_created(output: Output, created: &CreatedKey) {
-    output.show(created, |created| {
+fn show_created(output: Output, created: &CreatedKey) -> std::io::Result<()> {
+    output.try_show(created, |created| {
         facts([
             ("key", Some(created.key.key_id.to_string())),
             ("role", Some(created.key.role.to_string())),
@@ -143,7 +160,7 @@ pub fn show_created(output: Output, created: &CreatedKey) {
             ("pool", created.key.pool.as_ref().map(ToString::to_string)),
             ("secret", created.secret.clone()),
         ])
-    });
+    })?;
     if created.secret.is_some() {
         output.note("the secret is shown this once; keep it in TIDEGATE_KEY");
     } else {
@@ -153,6 +170,7 @@ pub fn show_created(output: Output, created: &CreatedKey) {
             created.key.key_id
         ));
     }
+    Ok(())
 }
 
 fn list(keys: &[KeyView]) -> String {

@@ -209,6 +209,52 @@ async fn a_taken_port_is_named() {
     );
 }
 
+/// R1.1: a database in which the texts of tenants have no room is refused before anything is made in it.
+#[tokio::test]
+async fn a_database_of_another_encoding_is_refused() {
+    let db = TestDb::empty().await;
+    let name = format!("{}_latin", db.name());
+    let sql = format!("CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+    let made = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .execute(db.pool())
+        .await;
+    made.expect("made");
+    let url = db.url().replace(db.name(), &name);
+    let migrate = with_database(&db, &["migrate"]).env("CONFIG_DB_URL", &url);
+    let ended = run(migrate).await.failed_with(2);
+    assert!(ended.stderr.contains("needs UTF8"), "{}", ended.stderr);
+    let sql = format!("DROP DATABASE {name}");
+    let gone = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .execute(db.pool())
+        .await;
+    gone.expect("dropped");
+}
+
+/// R2.1: a first key whose secret could not be written down was not made; another one can be.
+#[tokio::test]
+async fn a_first_key_that_nobody_saw_is_taken_back() {
+    let db = TestDb::new().await;
+    let program = crate::rig::program();
+    let lost = tokio::process::Command::new("sh")
+        .args(["-c", "exec \"$0\" key bootstrap >/dev/full"])
+        .arg(&program)
+        .env("CONFIG_DB_URL", db.url())
+        .env("CONFIG_ENC_KEY", KEY)
+        .output()
+        .await
+        .expect("ended");
+    let said = String::from_utf8_lossy(&lost.stderr);
+    assert_eq!(lost.status.code(), Some(1), "{said}");
+    assert!(said.contains("the key was revoked"), "{said}");
+    let made = run(with_database(&db, &["key", "bootstrap", "--json"])).await;
+    assert_eq!(made.succeeded().json()["key"]["role"], "super_admin");
+    let lost = tokio::process::Command::new("sh")
+        .args(["-c", "exec \"$0\" openapi >/dev/full"])
+        .arg(&program)
+        .status();
+    assert_eq!(lost.await.expect("ended").code(), Some(1));
+}
+
 /// R2.1: the first key migrates the database and says so, beside the answer; a second one has nothing to say of it.
 #[tokio::test]
 async fn the_first_key_says_that_it_migrated() {

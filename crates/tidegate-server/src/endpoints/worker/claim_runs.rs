@@ -16,12 +16,13 @@ use tidegate_model::{
 
 use crate::{
     claim::{self, Held},
-    extract::{Caller, JsonBody},
+    extract::{Caller, Credential, JsonBody},
     problem::Failure,
     shutdown::Shutdown,
 };
 
-/// Asks for work and waits for it. A claimer that goes away takes nothing with it.
+/// Asks for work and waits for it. A claimer that goes away takes nothing with it, and one whose key is revoked or runs out
+/// meanwhile is given nothing.
 #[utoipa::path(
     post,
     path = "/v1/worker/claim",
@@ -34,9 +35,10 @@ pub async fn claim_runs(
     State(engine): State<Engine>,
     State(shutdown): State<Shutdown>,
     Caller(caller): Caller,
+    credential: Credential,
     JsonBody(body): JsonBody<ClaimRequest>,
 ) -> Result<Response, Failure> {
-    let held = claim::wait(engine, caller, shutdown, body).await?;
+    let held = claim::wait(engine, caller, Some(credential), shutdown, body).await?;
     let json = serde_json::to_vec(&held.answer())
         .map_err(|_| Failure::new(Code::Internal, "the leases cannot be written"))?;
     Ok(guarded(json.into(), held))
