@@ -59,6 +59,8 @@ struct Inner {
     parts: EngineParts,
     claims: Claims,
     platform: Platform,
+    // These are asked several times for each run and hold what never changes, so a plain cache is enough; what is loaded
+    // and emptied has [`crate::cache`].
     /// Where leases stand: immutable while they are open. Keyed by run, which is unique over all tenants.
     lease_keys: Cache<RunId, LeaseKey>,
     /// Leased runs with a parent or children, as far as this instance has heard: their ends ride in no shared batch.

@@ -407,33 +407,82 @@ fn check_key(key: Option<&str>) -> Result<(), Error> {
 }
 
 /// PostgreSQL stores no NUL in texts, and readers of JSON have a limit of depth; refused here with the path in place of an
-/// error later.
+/// error later. A path is made only where it is needed.
 pub(crate) fn refuse_unstorable(path: &str, value: &Value) -> Result<(), Error> {
-    refuse_below(path, value, limits::JSON_DEPTH_MAX)
+    match fault(value, limits::JSON_DEPTH_MAX) {
+        None => Ok(()),
+        // The path would be as long as the value is deep.
+        Some(Fault::Depth) => Err(Error::invalid(
+            path,
+            format!(
+                "JSON may be nested {} levels deep; send what is deeper as a text",
+                limits::JSON_DEPTH_MAX
+            ),
+        )),
+        Some(Fault::Nul { inner }) => Err(Error::invalid(
+            format!("{path}{inner}"),
+            "texts and field names must not contain the NUL character (U+0000)",
+        )),
+    }
 }
 
-fn refuse_below(path: &str, value: &Value, levels: usize) -> Result<(), Error> {
-    let nul = "texts must not contain the NUL character (U+0000)";
-    match value {
-        Value::String(text) if text.contains('\0') => Err(Error::invalid(path, nul)),
-        Value::Array(_) | Value::Object(_) if levels == 0 => {
-            // The path would be as long as the value is deep.
-            let root = path.split(['.', '[']).next().unwrap_or("$");
-            let most = limits::JSON_DEPTH_MAX;
-            let detail =
-                format!("JSON may be nested {most} levels deep; send what is deeper as a text");
-            Err(Error::invalid(root, detail))
+/// Why a value cannot be stored.
+enum Fault {
+    /// Nested too deep.
+    Depth,
+    /// A NUL at this path within the value.
+    Nul { inner: String },
+}
+
+impl Fault {
+    fn below(self, step: impl FnOnce() -> String) -> Self {
+        match self {
+            Self::Depth => Self::Depth,
+            Self::Nul { inner } => Self::Nul {
+                inner: step() + &inner,
+            },
         }
-        Value::Array(items) => items.iter().enumerate().try_for_each(|(index, item)| {
-            refuse_below(&format!("{path}[{index}]"), item, levels - 1)
+    }
+}
+
+fn fault(value: &Value, levels: usize) -> Option<Fault> {
+    let nul = |text: &str| {
+        text.contains('\0').then(|| Fault::Nul {
+            inner: String::new(),
+        })
+    };
+    match value {
+        Value::String(text) => nul(text),
+        Value::Array(_) | Value::Object(_) if levels == 0 => Some(Fault::Depth),
+        Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+            Some(fault(item, levels - 1)?.below(|| format!("[{index}]")))
         }),
-        Value::Object(fields) => fields.iter().try_for_each(|(name, item)| {
-            if name.contains('\0') {
-                let detail = "field names must not contain the NUL character (U+0000)";
-                return Err(Error::invalid(path, detail));
-            }
-            refuse_below(&format!("{path}.{name}"), item, levels - 1)
+        Value::Object(fields) => fields.iter().find_map(|(name, item)| {
+            nul(name).or_else(|| Some(fault(item, levels - 1)?.below(|| format!(".{name}"))))
         }),
-        _ => Ok(()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Bad input: what cannot be stored, or not be read again, is refused by its place, also where no request was read.
+    #[test]
+    fn what_cannot_be_stored_is_refused() {
+        let field = |value: &Value| {
+            let refused = refuse_unstorable("result", value).err()?;
+            refused.problem().field
+        };
+        let nul = json!({"a": [1, {"b": "x\0"}]});
+        assert_eq!(field(&nul).as_deref(), Some("result.a[1].b"));
+        assert_eq!(field(&json!([{"x\0": 1}])).as_deref(), Some("result[0]"));
+        let nested = |levels| (0..levels).fold(json!("x"), |inner, _| json!([inner]));
+        assert_eq!(field(&nested(limits::JSON_DEPTH_MAX)), None);
+        let deep = nested(limits::JSON_DEPTH_MAX + 1);
+        assert_eq!(field(&deep).as_deref(), Some("result"));
     }
 }
