@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use reqwest::{
     Client, Method, Response, StatusCode, Url,
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
+    header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
@@ -153,6 +153,7 @@ impl HttpApi {
             Reached::Answered
         };
         let kind = media_type(&response);
+        let encoding = encoding(&response);
         let most = tool.max_bytes.unwrap_or(limits::HTTP_ANSWER_BYTES);
         let body = read(response, most, bounds.idle).await;
         let Some(body) = body.map_err(|fault| fault.after(acted))? else {
@@ -161,6 +162,9 @@ impl HttpApi {
         };
         let text = if body.is_empty() {
             format!("[no content, status {status}]")
+        } else if let Some(encoding) = encoding {
+            // Nobody asked for one.
+            format!("[answer in {encoding} omitted, {} bytes]", body.len())
         } else if is_text(&kind) {
             String::from_utf8_lossy(&body).into_owned()
         } else {
@@ -336,20 +340,25 @@ fn location(response: &Response) -> Option<String> {
 }
 
 fn media_type(response: &Response) -> String {
-    let value = response
-        .headers()
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
-    let kind = value
-        .unwrap_or("text/plain")
-        .split(';')
-        .next()
-        .unwrap_or_default();
-    kind.trim()
-        .chars()
-        .take(100)
-        .collect::<String>()
-        .to_ascii_lowercase()
+    let kind = word(response, &CONTENT_TYPE);
+    kind.unwrap_or_else(|| "text/plain".to_owned())
+}
+
+/// How the body is encoded, where it is.
+fn encoding(response: &Response) -> Option<String> {
+    word(response, &CONTENT_ENCODING).filter(|encoding| encoding != "identity")
+}
+
+/// The first word of a header, in lower case and bounded.
+fn word(response: &Response, name: &HeaderName) -> Option<String> {
+    let value = response.headers().get(name)?.to_str().ok()?;
+    let word = value.split([';', ',']).next().unwrap_or_default().trim();
+    Some(
+        word.chars()
+            .take(100)
+            .collect::<String>()
+            .to_ascii_lowercase(),
+    )
 }
 
 fn is_text(kind: &str) -> bool {

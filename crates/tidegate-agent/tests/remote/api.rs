@@ -43,7 +43,7 @@ pub fn api_spec(url: &str) -> ToolServerSpec {
     let mut tools = BTreeMap::from([("write".to_owned(), tool(HttpMethod::Post, "/items/{id}"))]);
     for name in [
         "get", "missing", "bad", "down", "denied", "large", "slow", "drip", "image", "echo",
-        "moved", "away", "loop", "inside", "empty",
+        "moved", "away", "loop", "inside", "empty", "zipped",
     ] {
         tools.insert(
             name.to_owned(),
@@ -69,6 +69,7 @@ fn answer(seen: &Seen, elsewhere: &str) -> Response {
         "large" => "x".repeat(20_000).into_response(),
         "slow" => stalled(Vec::new(), 60_000),
         "drip" => stalled(vec!["a"; 100], 100),
+        "zipped" => ([(header::CONTENT_ENCODING, "gzip")], "ZIP").into_response(),
         "image" => ([(header::CONTENT_TYPE, "image/png")], "PNG").into_response(),
         "echo" => format!("key {:?}", seen.headers.get("x-api-key")).into_response(),
         "moved" => redirect(307, "/get/9"),
@@ -142,6 +143,7 @@ fn cases() -> Vec<Case> {
         unavailable("denied", Reached::Answered, "401"),
         answered("large", one(), "larger than 10000 bytes"),
         answered("image", one(), "[image/png omitted, 3 bytes]"),
+        answered("zipped", one(), "[answer in gzip omitted, 3 bytes]"),
         answered("empty", one(), "no content"),
         answered("echo", one(), "[redacted]"),
         refused(json!({}), "id is missing"),
