@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tidegate_model::{api::RunEvent, event::EventKind};
 
-use crate::output::{Output, duration};
+use crate::output::{Output, duration, visible};
 
 /// Writes the events of one run.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Printer {
             _ => {
                 if let Some(text) = describe(event) {
                     self.close();
-                    let dim = self.dim(&text);
+                    let dim = self.dim(&visible(&text));
                     self.output.line(&format!("{}{dim}", self.prefix));
                 }
             }
@@ -85,7 +85,7 @@ impl Printer {
                 if !begun {
                     self.output.piece(&self.prefix);
                 }
-                self.output.piece(line);
+                self.output.piece(&visible(line));
                 begun = true;
             }
         }

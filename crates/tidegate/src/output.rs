@@ -3,7 +3,10 @@
 //! Answers go to standard output, everything said beside them to standard error, so that a pipe sees answers only. With
 //! `--json` an answer is one JSON document (a stream of events one per line), also where it is a failure.
 
-use std::io::{IsTerminal, Write};
+use std::{
+    borrow::Cow,
+    io::{IsTerminal, Write},
+};
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -33,12 +36,15 @@ impl Output {
 
     /// Shows an answer: itself as JSON, or what `human` makes of it.
     pub fn show<T: Serialize>(self, answer: &T, human: impl FnOnce(&T) -> String) {
+        self.line(&self.rendered(answer, human));
+    }
+
+    fn rendered<T: Serialize>(self, answer: &T, human: impl FnOnce(&T) -> String) -> String {
         if self.json {
-            let text = serde_json::to_string_pretty(answer)
-                .unwrap_or_else(|error| format!("{{\"error\":\"cannot write JSON: {error}\"}}"));
-            self.line(&text);
+            serde_json::to_string_pretty(answer)
+                .unwrap_or_else(|error| format!("{{\"error\":\"cannot write JSON: {error}\"}}"))
         } else {
-            self.line(human(answer).trim_end());
+            visible(human(answer).trim_end()).into_owned()
         }
     }
 
@@ -60,13 +66,8 @@ impl Output {
         answer: &T,
         human: impl FnOnce(&T) -> String,
     ) -> std::io::Result<()> {
-        let text = if self.json {
-            serde_json::to_string_pretty(answer)?
-        } else {
-            human(answer)
-        };
-        let line = format_args!("{}\n", text.trim_end());
-        write(&mut std::io::stdout().lock(), line)
+        let text = self.rendered(answer, human);
+        write(&mut std::io::stdout().lock(), format_args!("{text}\n"))
     }
 
     /// A piece of an answer, shown at once.
@@ -97,7 +98,7 @@ impl Output {
             said(format_args!("{}\n", failure.document()));
             return failure.exit;
         }
-        for message in &failure.messages {
+        for message in failure.messages.iter().map(|message| visible(message)) {
             match &failure.code {
                 Some(code) => said(format_args!("error: {message} [{code}]\n")),
                 None => said(format_args!("error: {message}\n")),
@@ -143,6 +144,24 @@ fn said(text: std::fmt::Arguments<'_>) {
 
 fn write(stream: &mut impl Write, text: std::fmt::Arguments<'_>) -> std::io::Result<()> {
     stream.write_fmt(text).and_then(|()| stream.flush())
+}
+
+/// A text as a terminal may have it: what steers the terminal is shown and not obeyed. Texts of tenants, workers and models
+/// are in all that is shown.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(steers) {
+        return text.into();
+    }
+    let shown = text.chars().fold(String::new(), |mut shown, c| {
+        if steers(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+        shown
+    });
+    shown.into()
 }
 
 /// A table for people.
@@ -222,6 +241,18 @@ mod tests {
         ] {
             assert_eq!(duration(ms), text);
         }
+    }
+
+    /// Bad input: a text of somebody else does not steer the terminal of who reads it.
+    #[test]
+    fn what_steers_a_terminal_is_shown() {
+        let output = Output::new(false);
+        let answer = "a\u{1b}]0;pwned\u{7}\r\tb\n\u{9b}2Jc\u{7f} grün\n";
+        assert_eq!(
+            output.rendered(&answer, |answer| (*answer).to_owned()),
+            "a\\u{1b}]0;pwned\\u{7}\\r\tb\n\\u{9b}2Jc\\u{7f} grün"
+        );
+        assert_eq!(visible("plain\ntext"), "plain\ntext");
     }
 
     #[test]
