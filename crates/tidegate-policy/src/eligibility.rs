@@ -1,10 +1,19 @@
 //! Which pools may serve a requirement (R6.3, R5.4). One rule for claim, explain and display.
 //!
-//! Built so far: the capability and the epoch in force. The other clauses of R6.3 join here with the descriptors that
-//! carry them; a clause is a hard filter, never a score.
+//! Every clause is a hard filter, none a score, and no setting switches one off. A pool that is filtered out has every
+//! clause that it fails, in the order of [`PoolReason`]; what it fails first is its reason.
+//!
+//! Time is handed in: the clauses that depend on it say until when an answer holds ([`Eligibility::valid_until`]), so that an
+//! answer can be kept per requirement, epochs and policy generation.
 
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Capability, PoolId};
+use tidegate_model::{
+    PoolId,
+    contracts::{CapabilityDescriptor, TaskRequirements},
+};
 
 /// What is known of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,31 +22,105 @@ pub struct PoolOffer {
     pub pool: PoolId,
     /// The epoch in force; absent until one is activated.
     pub epoch: Option<i64>,
-    /// What the descriptor in force offers; `None` where this release cannot read it (R6.2).
-    pub capabilities: Option<Vec<Capability>>,
+    /// The descriptor in force; `None` where this release cannot read it (R6.2).
+    pub descriptor: Option<Arc<CapabilityDescriptor>>,
 }
 
-/// Why a pool may not serve a requirement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum PoolReason {
-    /// No descriptor of it is in force.
-    DescriptorEpochStale,
-    /// Its descriptor is of a contract version that this release does not know.
-    UnknownField,
-    /// Its descriptor does not offer the capability.
-    CapabilityMissing,
+/// What holds for all pools when they are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// The time by the database's clock.
+    pub now: DateTime<Utc>,
+    /// The policy generation in force (R5.3).
+    pub policy_generation: i64,
+}
+
+/// Defines the reasons with their codes.
+macro_rules! reasons {
+    ($($(#[$meta:meta])* $name:ident = $code:literal,)+) => {
+        /// Why a pool may not serve a requirement.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum PoolReason { $($(#[$meta])* #[serde(rename = $code)] $name,)+ }
+
+        impl PoolReason {
+            /// Every reason, in the order in which pools are asked.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            /// The stable code.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $code),+ }
+            }
+        }
+    };
 }
 
 impl PoolReason {
-    /// The stable code.
-    pub const fn as_str(self) -> &'static str {
+    /// What would make the pool meet the clause, as an instruction to its controller or to the run's caller.
+    pub const fn remedy(self) -> &'static str {
         match self {
-            Self::DescriptorEpochStale => "DESCRIPTOR_EPOCH_STALE",
-            Self::UnknownField => "UNKNOWN_FIELD",
-            Self::CapabilityMissing => "CAPABILITY_MISSING",
+            Self::DescriptorEpochStale => "put one of its published epochs in force",
+            Self::UnknownField => {
+                "upgrade this server, or publish a descriptor of a contract version that it knows"
+            }
+            Self::CapabilityMissing => "add the capability to its descriptor",
+            Self::TenantIsolationMismatch => "have its isolation admit the tenant",
+            Self::ClassificationDenied => {
+                "have its labels contain every one of inputLabels, or send less"
+            }
+            Self::RegionNotAllowed => "have allowedRegions contain every region of the pool",
+            Self::SandboxTooWeak => "raise its sandbox, or lower the run's floor",
+            Self::ResourceScopeDenied => "add the missing ones of resourceScopes to its descriptor",
+            Self::SchemaIncompatible => {
+                "have its schemas contain the run's taskSchema and resultSchema for the capability"
+            }
+            Self::ToolMissing => "add the missing tools to its descriptor",
+            Self::ToolVersionMismatch => {
+                "offer the tools in the versions, with the schemas, that the run asks for"
+            }
+            Self::RuntimeMismatch => "offer the runtimes in the versions that the run asks for",
+            Self::ModelLimitExceeded => {
+                "offer a model with the context and the modalities that the run asks for"
+            }
+            Self::PolicyGenerationStale => "publish it anew under the policy generation in force",
+            Self::DescriptorExpired => "publish it anew with a later expiresAt",
+            Self::HealthEvidenceStale => "publish it anew with fresh health evidence",
         }
     }
+}
+
+reasons! {
+    /// No descriptor of it is in force.
+    DescriptorEpochStale = "DESCRIPTOR_EPOCH_STALE",
+    /// Its descriptor is of a contract version that this release does not know.
+    UnknownField = "UNKNOWN_FIELD",
+    /// Its descriptor does not offer the capability.
+    CapabilityMissing = "CAPABILITY_MISSING",
+    /// It does not take the tenant's work.
+    TenantIsolationMismatch = "TENANT_ISOLATION_MISMATCH",
+    /// It may not see data of a class that is in the input.
+    ClassificationDenied = "CLASSIFICATION_DENIED",
+    /// It may run the work in a region that is not allowed, or names no region.
+    RegionNotAllowed = "REGION_NOT_ALLOWED",
+    /// Its sandbox is weaker than the floor.
+    SandboxTooWeak = "SANDBOX_TOO_WEAK",
+    /// It may not read something that is needed.
+    ResourceScopeDenied = "RESOURCE_SCOPE_DENIED",
+    /// It does not understand the input's version, or does not give the result's.
+    SchemaIncompatible = "SCHEMA_INCOMPATIBLE",
+    /// It has no tool of a name that is needed.
+    ToolMissing = "TOOL_MISSING",
+    /// It has a needed tool in other versions, or with another schema.
+    ToolVersionMismatch = "TOOL_VERSION_MISMATCH",
+    /// It lacks a runtime, or has it in other versions.
+    RuntimeMismatch = "RUNTIME_MISMATCH",
+    /// Its models have a smaller context, or do not take what is needed.
+    ModelLimitExceeded = "MODEL_LIMIT_EXCEEDED",
+    /// It was vetted under another policy generation than the one in force.
+    PolicyGenerationStale = "POLICY_GENERATION_STALE",
+    /// Its descriptor has expired.
+    DescriptorExpired = "DESCRIPTOR_EXPIRED",
+    /// It was not seen healthy lately.
+    HealthEvidenceStale = "HEALTH_EVIDENCE_STALE",
 }
 
 /// A pool that was filtered out.
@@ -48,6 +131,34 @@ pub struct RefusedPool {
     pub pool: PoolId,
     /// The first clause that it fails.
     pub reason: PoolReason,
+    /// The other clauses that it fails.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<PoolReason>,
+}
+
+impl RefusedPool {
+    /// Every clause that it fails, in order.
+    pub fn reasons(&self) -> impl Iterator<Item = PoolReason> {
+        std::iter::once(self.reason).chain(self.also.iter().copied())
+    }
+}
+
+/// The pool that offers the capability and fails the fewest other clauses; the first of several.
+pub fn nearest(refused: &[RefusedPool]) -> Option<&RefusedPool> {
+    let offers = |pool: &&RefusedPool| {
+        !pool.reasons().any(|reason| {
+            matches!(
+                reason,
+                PoolReason::CapabilityMissing
+                    | PoolReason::DescriptorEpochStale
+                    | PoolReason::UnknownField
+            )
+        })
+    };
+    refused
+        .iter()
+        .filter(offers)
+        .min_by_key(|pool| pool.also.len())
 }
 
 /// All pools, sorted by whether they may serve a requirement; each in the order given.
@@ -57,6 +168,8 @@ pub struct Eligibility {
     pub eligible: Vec<PoolId>,
     /// May not, with the reason.
     pub refused: Vec<RefusedPool>,
+    /// When the first of the eligible ones stops being it by itself; `None` where none is eligible.
+    pub valid_until: Option<DateTime<Utc>>,
 }
 
 impl Eligibility {
@@ -72,105 +185,173 @@ impl Eligibility {
     }
 }
 
-/// Whether a pool may serve a capability; the first clause that it fails otherwise. Matching is exact (R6.2).
-pub fn matches(offer: &PoolOffer, capability: &Capability) -> Result<(), PoolReason> {
-    if offer.epoch.is_none() {
-        return Err(PoolReason::DescriptorEpochStale);
+/// A clause that a descriptor has to meet.
+type Clause = fn(&CapabilityDescriptor, &TaskRequirements, Moment) -> bool;
+
+/// The clauses that a readable descriptor in force has to meet; the reason where it does not.
+const CLAUSES: &[(PoolReason, Clause)] = &[
+    (PoolReason::CapabilityMissing, |pool, task, _| {
+        pool.capabilities.contains(&task.capability)
+    }),
+    (PoolReason::TenantIsolationMismatch, |pool, task, _| {
+        pool.isolation.admits(&task.tenant)
+    }),
+    (PoolReason::ClassificationDenied, |pool, task, _| {
+        subset(&task.needs.input_labels, &pool.labels)
+    }),
+    (PoolReason::RegionNotAllowed, |pool, task, _| {
+        let allowed = &task.needs.allowed_regions;
+        allowed.is_empty() || (!pool.regions.is_empty() && subset(&pool.regions, allowed))
+    }),
+    (PoolReason::SandboxTooWeak, |pool, task, _| {
+        pool.sandbox >= task.needs.sandbox
+    }),
+    (PoolReason::ResourceScopeDenied, |pool, task, _| {
+        subset(&task.needs.resource_scopes, &pool.resource_scopes)
+    }),
+    (PoolReason::SchemaIncompatible, |pool, task, _| {
+        schemas_fit(pool, task)
+    }),
+    (PoolReason::ToolMissing, |pool, task, _| {
+        task.needs
+            .tools
+            .iter()
+            .all(|need| pool.tools.iter().any(|tool| tool.name == need.name))
+    }),
+    (PoolReason::ToolVersionMismatch, |pool, task, _| {
+        tools_fit(pool, task)
+    }),
+    (PoolReason::RuntimeMismatch, |pool, task, _| {
+        task.needs.runtimes.iter().all(|need| {
+            pool.runtimes
+                .iter()
+                .any(|there| there.name == need.name && need.versions.contain(&there.version))
+        })
+    }),
+    (PoolReason::ModelLimitExceeded, |pool, task, _| {
+        model_fits(pool, task)
+    }),
+    (PoolReason::PolicyGenerationStale, |pool, _, moment| {
+        pool.policy_generation == moment.policy_generation
+    }),
+    (PoolReason::DescriptorExpired, |pool, _, moment| {
+        moment.now < pool.expires_at
+    }),
+    (PoolReason::HealthEvidenceStale, |pool, _, moment| {
+        moment.now < pool.health.valid_until
+    }),
+];
+
+fn subset<T: PartialEq>(some: &[T], all: &[T]) -> bool {
+    some.iter().all(|one| all.contains(one))
+}
+
+/// What asks for no version takes any; what asks for one goes to pools that say they have it (O-09).
+fn schemas_fit(pool: &CapabilityDescriptor, task: &TaskRequirements) -> bool {
+    let (sent, read) = (&task.needs.task_schema, &task.needs.result_schema);
+    if sent.is_none() && read.is_none() {
+        return true;
     }
-    match &offer.capabilities {
-        None => Err(PoolReason::UnknownField),
-        Some(offered) if offered.contains(capability) => Ok(()),
-        Some(_) => Err(PoolReason::CapabilityMissing),
+    pool.schemas
+        .iter()
+        .filter(|range| range.capability == task.capability)
+        .any(|range| {
+            sent.as_ref().is_none_or(|sent| range.task.contain(sent))
+                && read.as_ref().is_none_or(|read| range.result.contain(read))
+        })
+}
+
+/// Of the tools that are there by name; what is missing has a reason of its own.
+fn tools_fit(pool: &CapabilityDescriptor, task: &TaskRequirements) -> bool {
+    task.needs.tools.iter().all(|need| {
+        let mut named = pool
+            .tools
+            .iter()
+            .filter(|tool| tool.name == need.name)
+            .peekable();
+        named.peek().is_none()
+            || named.any(|tool| {
+                need.versions.contain(&tool.version)
+                    && need
+                        .schema_digest
+                        .is_none_or(|digest| digest == tool.schema_digest)
+            })
+    })
+}
+
+fn model_fits(pool: &CapabilityDescriptor, task: &TaskRequirements) -> bool {
+    let Some(need) = &task.needs.model else {
+        return true;
+    };
+    pool.model.as_ref().is_some_and(|limits| {
+        limits.context_tokens >= need.context_tokens && subset(&need.modalities, &limits.modalities)
+    })
+}
+
+/// The clauses that a pool fails, in order; none where it may serve the requirement. Matching is exact (R6.2).
+pub fn blocked(
+    offer: &PoolOffer,
+    task: &TaskRequirements,
+    moment: Moment,
+) -> impl Iterator<Item = PoolReason> {
+    let early = match (offer.epoch, &offer.descriptor) {
+        (None, _) => Some(PoolReason::DescriptorEpochStale),
+        (Some(_), None) => Some(PoolReason::UnknownField),
+        (Some(_), Some(_)) => None,
+    };
+    let readable = offer.descriptor.as_deref().filter(|_| early.is_none());
+    let failed = readable.into_iter().flat_map(move |descriptor| {
+        CLAUSES
+            .iter()
+            .filter(move |(_, met)| !met(descriptor, task, moment))
+            .map(|(reason, _)| *reason)
+    });
+    early.into_iter().chain(failed)
+}
+
+/// Until when a pool that may serve a requirement goes on to, by itself.
+fn serves_until(descriptor: &CapabilityDescriptor) -> DateTime<Utc> {
+    descriptor.expires_at.min(descriptor.health.valid_until)
+}
+
+/// Until when a pool may serve a requirement; the first clause that it fails where it may not.
+pub fn matches(
+    offer: &PoolOffer,
+    task: &TaskRequirements,
+    moment: Moment,
+) -> Result<DateTime<Utc>, PoolReason> {
+    match (blocked(offer, task, moment).next(), &offer.descriptor) {
+        (None, Some(descriptor)) => Ok(serves_until(descriptor)),
+        (Some(reason), _) => Err(reason),
+        (None, None) => Err(PoolReason::UnknownField),
     }
 }
 
-/// Sorts the pools by whether they may serve a capability.
+/// Sorts the pools by whether they may serve a requirement.
 pub fn sort<'a>(
     pools: impl IntoIterator<Item = &'a PoolOffer>,
-    capability: &Capability,
+    task: &TaskRequirements,
+    moment: Moment,
 ) -> Eligibility {
     let mut sorted = Eligibility::default();
     for offer in pools {
-        match matches(offer, capability) {
-            Ok(()) => sorted.eligible.push(offer.pool.clone()),
-            Err(reason) => sorted.refused.push(RefusedPool {
+        let mut failed = blocked(offer, task, moment);
+        if let Some(reason) = failed.next() {
+            sorted.refused.push(RefusedPool {
                 pool: offer.pool.clone(),
                 reason,
-            }),
+                also: failed.collect(),
+            });
+            continue;
+        }
+        sorted.eligible.push(offer.pool.clone());
+        if let Some(descriptor) = &offer.descriptor {
+            let until = serves_until(descriptor);
+            sorted.valid_until = Some(sorted.valid_until.map_or(until, |first| first.min(until)));
         }
     }
     sorted
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn offer(pool: &str, epoch: Option<i64>, capabilities: Option<&[&str]>) -> PoolOffer {
-        PoolOffer {
-            pool: pool.parse().unwrap(),
-            epoch,
-            capabilities: capabilities.map(|all| all.iter().map(|c| c.parse().unwrap()).collect()),
-        }
-    }
-
-    /// R6.2, R6.3, R6.4: exact, and every pool that was filtered out has its reason.
-    #[test]
-    fn each_refused_pool_has_its_reason() {
-        let pools = [
-            offer("builtin", Some(1), Some(&["chat"])),
-            offer("chatty", Some(1), Some(&["chat.v2", "chats"])),
-            offer("new", None, None),
-            offer("future", Some(3), None),
-        ];
-        let sorted = sort(&pools, &"chat".parse().unwrap());
-        let refused: Vec<_> = sorted
-            .refused
-            .iter()
-            .map(|refused| (refused.pool.as_str(), refused.reason.as_str()))
-            .collect();
-        assert_eq!(sorted.eligible, ["builtin".parse().unwrap()]);
-        assert_eq!(
-            refused,
-            [
-                ("chatty", "CAPABILITY_MISSING"),
-                ("new", "DESCRIPTOR_EPOCH_STALE"),
-                ("future", "UNKNOWN_FIELD")
-            ]
-        );
-        assert!(sorted.is_builtin_only());
-        assert!(!sort(&[], &"chat".parse().unwrap()).is_satisfiable());
-        let both = [
-            offer("builtin", Some(1), Some(&["chat"])),
-            offer("gpu", Some(1), Some(&["chat", "ocr"])),
-        ];
-        for (capability, builtin_only) in [("chat", false), ("ocr", false), ("none", false)] {
-            let sorted = sort(&both, &capability.parse().unwrap());
-            assert_eq!(sorted.is_builtin_only(), builtin_only, "{capability}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn every_pool_is_sorted_once_and_eligible_ones_offer_it(
-            pools in prop::collection::vec((prop::option::of(1_i64..3), prop::option::of(prop::collection::vec(0_u8..4, 0..4))), 0..6),
-            wanted in 0_u8..4,
-        ) {
-            let name = |n: u8| -> Capability { format!("cap{n}").parse().unwrap() };
-            let offers: Vec<_> = pools.into_iter().enumerate().map(|(n, (epoch, capabilities))| PoolOffer {
-                pool: format!("pool{n}").parse().unwrap(),
-                epoch,
-                capabilities: capabilities.map(|all| all.into_iter().map(name).collect()),
-            }).collect();
-            let sorted = sort(&offers, &name(wanted));
-            prop_assert_eq!(sorted.eligible.len() + sorted.refused.len(), offers.len());
-            for offer in &offers {
-                let offers_it = offer.epoch.is_some()
-                    && offer.capabilities.as_ref().is_some_and(|all| all.contains(&name(wanted)));
-                prop_assert_eq!(sorted.eligible.contains(&offer.pool), offers_it);
-            }
-        }
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ fn facts() -> LaneFacts {
         fairness_on: true,
         pools: Eligibility {
             eligible: vec!["builtin".parse().unwrap()],
-            refused: Vec::new(),
+            ..Eligibility::default()
         },
         workers: vec![PoolWorkers {
             pool: "builtin".parse().unwrap(),
@@ -66,15 +66,50 @@ fn causes_follow_from_the_facts() {
     let refused = RefusedPool {
         pool: "builtin".parse().unwrap(),
         reason: PoolReason::CapabilityMissing,
+        also: Vec::new(),
     };
     let nowhere = LaneFacts {
         pools: Eligibility {
-            eligible: Vec::new(),
             refused: vec![refused],
+            ..Eligibility::default()
         },
         ..full
     };
     assert_eq!(codes(&nowhere), [Q::NoEligiblePool, Q::TenantForegroundCap]);
+}
+
+/// R3.9, R6.4: the remedy names the pool that lacks least, and what it lacks.
+#[test]
+fn the_remedy_names_the_nearest_pool() {
+    let refused = |pool: &str, reason, also: &[PoolReason]| RefusedPool {
+        pool: pool.parse().unwrap(),
+        reason,
+        also: also.to_vec(),
+    };
+    let remedy = |pools: Vec<RefusedPool>| {
+        let facts = LaneFacts {
+            pools: Eligibility {
+                refused: pools,
+                ..Eligibility::default()
+            },
+            ..facts()
+        };
+        lane(&facts)[0].remedy()
+    };
+    let other = refused("other", PoolReason::CapabilityMissing, &[]);
+    let far = refused(
+        "far",
+        PoolReason::SandboxTooWeak,
+        &[PoolReason::ToolMissing],
+    );
+    let near = refused("near", PoolReason::DescriptorExpired, &[]);
+    let said = remedy(vec![other.clone(), far, near]);
+    assert!(
+        said.contains("near") && said.contains("expiresAt"),
+        "{said}"
+    );
+    assert!(!said.contains("far"), "{said}");
+    assert!(remedy(vec![other]).starts_with("publish and activate"));
 }
 
 #[test]

@@ -1,0 +1,15 @@
+//! Versioned contracts that travel between parties. Unknown fields are refused (R5.1, R6.2).
+
+mod descriptor;
+mod names;
+mod needs;
+
+pub use descriptor::{
+    CapabilityDescriptor, DescriptorContract, Health, ModelLimits, QualityGate, RuntimeOffer,
+    SchemaRange, ToolOffer,
+};
+pub use names::{
+    InvalidIsolation, InvalidVersion, Isolation, Label, Modality, Region, ResourceScope,
+    RuntimeName, Sandbox, ToolName, Version, Versions,
+};
+pub use needs::{ModelNeed, Needs, RequirementsContract, RuntimeNeed, TaskRequirements, ToolNeed};
