@@ -9,7 +9,10 @@ use std::{
 };
 
 use quick_cache::sync::Cache;
-use tidegate_model::{Capability, InstanceId, RunId, TenantId};
+use tidegate_model::{
+    Capability, InstanceId, RunId, TenantId,
+    contracts::{Needs, TaskRequirements},
+};
 use tidegate_store::{
     Store,
     attempts::{
@@ -34,6 +37,9 @@ const CLASSES_MAX: usize = 100_000;
 const SUBMISSIONS_MAX: usize = 500;
 /// The most attempts that one transaction closes.
 const ENDINGS_MAX: usize = 200;
+
+/// What makes a requirement class: a tenant's requirements, and whether a background run is the root of the tree (R3.6).
+pub(crate) type ClassKey = (TenantId, Capability, Needs, bool);
 
 /// What an engine is made of.
 #[derive(Debug)]
@@ -65,8 +71,10 @@ struct Inner {
     lease_keys: Cache<RunId, LeaseKey>,
     /// Leased runs with a parent or children, as far as this instance has heard: their ends ride in no shared batch.
     in_trees: Cache<RunId, ()>,
-    /// Classes by tenant, capability and descent from background: never change.
-    classes: Cache<(TenantId, Capability, bool), i32>,
+    /// Classes by tenant, capability, needs and descent from background: never change.
+    classes: Cache<ClassKey, i32>,
+    /// The requirements of classes; inside, `None` for those that this release cannot read.
+    tasks: Cache<i32, Option<Arc<TaskRequirements>>>,
     events: EventHub,
     submissions: Combiner<Submission, Submitted>,
     endings: Combiner<CloseReport, Option<Closed>>,
@@ -83,6 +91,7 @@ impl Engine {
             lease_keys: Cache::new(LEASE_KEYS_MAX),
             in_trees: Cache::new(IN_TREES_MAX),
             classes: Cache::new(CLASSES_MAX),
+            tasks: Cache::new(CLASSES_MAX),
             events: EventHub::default(),
             submissions: Combiner::new(SUBMISSIONS_MAX),
             endings: Combiner::new(ENDINGS_MAX),
@@ -134,8 +143,12 @@ impl Engine {
         &self.0.in_trees
     }
 
-    pub(crate) fn classes(&self) -> &Cache<(TenantId, Capability, bool), i32> {
+    pub(crate) fn classes(&self) -> &Cache<ClassKey, i32> {
         &self.0.classes
+    }
+
+    pub(crate) fn tasks(&self) -> &Cache<i32, Option<Arc<TaskRequirements>>> {
+        &self.0.tasks
     }
 
     /// Gathers runs that are submitted at the same time.

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate_model::{Capability, ConfigKind, KeyId};
+use tidegate_model::{ConfigKind, KeyId};
 use tidegate_policy::tiers::Tiers;
 use tidegate_store::cluster::Generation;
 
@@ -57,8 +57,6 @@ caches! {
     catalog: () => Arc<ResolvedCatalog>, emptied by [Provider, Model, ToolServer, Cluster], at most 1;
     /// Tiers and overrides of all tenants. Platform-wide: each look-up names its tenant.
     tiers: () => Arc<Tiers>, emptied by [Tier, Tenant], at most 1;
-    /// Whether the pool of the built-in executor alone offers a capability. Platform-wide: pools serve all tenants.
-    builtin_only: Capability => bool, emptied by [Pool], at most 1_000;
 }
 
 impl Caches {

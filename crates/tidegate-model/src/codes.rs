@@ -65,6 +65,8 @@ text_enum! {
         QueueExpired = "QUEUE_EXPIRED",
         /// Somebody cancelled the run.
         Cancelled = "CANCELLED",
+        /// The epoch of the pool's descriptor that an attempt was begun under was withdrawn.
+        EpochWithdrawn = "EPOCH_WITHDRAWN",
         /// A person gave up on a run in review.
         Abandoned = "ABANDONED",
         /// Nobody knows whether an effect happened that the attempt is about to repeat.
@@ -106,6 +108,7 @@ impl Code {
             | Self::ParentEnded
             | Self::EffectUnknown
             | Self::Abandoned
+            | Self::EpochWithdrawn
             | Self::Cancelled => 409,
             Self::EventsPruned => 410,
             Self::PayloadTooLarge => 413,
@@ -180,6 +183,7 @@ impl Code {
             Self::DeadlineExceeded => "the deadline passed",
             Self::QueueExpired => "the run waited too long in the queue",
             Self::Cancelled => "the run was cancelled",
+            Self::EpochWithdrawn => "the pool's descriptor epoch was withdrawn",
             Self::Abandoned => "a person gave up on the run",
             Self::EffectUnknown => "nobody knows whether this effect happened",
             Self::WorkerFailed => "the worker reported a failure",

@@ -211,6 +211,8 @@ text_enum! {
         Budget = "budget",
         /// The run's parent ended.
         ParentEnded = "parent_ended",
+        /// The epoch of its pool's descriptor was withdrawn.
+        EpochWithdrawn = "epoch_withdrawn",
     }
 }
 

@@ -185,59 +185,66 @@ impl Eligibility {
     }
 }
 
-/// A clause that a descriptor has to meet.
-type Clause = fn(&CapabilityDescriptor, &TaskRequirements, Moment) -> bool;
+/// A clause that a descriptor has to meet for some requirements.
+type Clause = fn(&CapabilityDescriptor, &TaskRequirements) -> bool;
 
-/// The clauses that a readable descriptor in force has to meet; the reason where it does not.
+/// What requirements ask of a readable descriptor; the reason where it does not have it.
 const CLAUSES: &[(PoolReason, Clause)] = &[
-    (PoolReason::CapabilityMissing, |pool, task, _| {
+    (PoolReason::CapabilityMissing, |pool, task| {
         pool.capabilities.contains(&task.capability)
     }),
-    (PoolReason::TenantIsolationMismatch, |pool, task, _| {
+    (PoolReason::TenantIsolationMismatch, |pool, task| {
         pool.isolation.admits(&task.tenant)
     }),
-    (PoolReason::ClassificationDenied, |pool, task, _| {
+    (PoolReason::ClassificationDenied, |pool, task| {
         subset(&task.needs.input_labels, &pool.labels)
     }),
-    (PoolReason::RegionNotAllowed, |pool, task, _| {
+    (PoolReason::RegionNotAllowed, |pool, task| {
         let allowed = &task.needs.allowed_regions;
         allowed.is_empty() || (!pool.regions.is_empty() && subset(&pool.regions, allowed))
     }),
-    (PoolReason::SandboxTooWeak, |pool, task, _| {
+    (PoolReason::SandboxTooWeak, |pool, task| {
         pool.sandbox >= task.needs.sandbox
     }),
-    (PoolReason::ResourceScopeDenied, |pool, task, _| {
+    (PoolReason::ResourceScopeDenied, |pool, task| {
         subset(&task.needs.resource_scopes, &pool.resource_scopes)
     }),
-    (PoolReason::SchemaIncompatible, |pool, task, _| {
+    (PoolReason::SchemaIncompatible, |pool, task| {
         schemas_fit(pool, task)
     }),
-    (PoolReason::ToolMissing, |pool, task, _| {
+    (PoolReason::ToolMissing, |pool, task| {
         task.needs
             .tools
             .iter()
             .all(|need| pool.tools.iter().any(|tool| tool.name == need.name))
     }),
-    (PoolReason::ToolVersionMismatch, |pool, task, _| {
+    (PoolReason::ToolVersionMismatch, |pool, task| {
         tools_fit(pool, task)
     }),
-    (PoolReason::RuntimeMismatch, |pool, task, _| {
+    (PoolReason::RuntimeMismatch, |pool, task| {
         task.needs.runtimes.iter().all(|need| {
             pool.runtimes
                 .iter()
                 .any(|there| there.name == need.name && need.versions.contain(&there.version))
         })
     }),
-    (PoolReason::ModelLimitExceeded, |pool, task, _| {
+    (PoolReason::ModelLimitExceeded, |pool, task| {
         model_fits(pool, task)
     }),
-    (PoolReason::PolicyGenerationStale, |pool, _, moment| {
+];
+
+/// A clause that a descriptor has to meet whatever is asked for.
+type PoolClause = fn(&CapabilityDescriptor, Moment) -> bool;
+
+/// What a descriptor has to meet at a moment to serve anything.
+const POOL_CLAUSES: &[(PoolReason, PoolClause)] = &[
+    (PoolReason::PolicyGenerationStale, |pool, moment| {
         pool.policy_generation == moment.policy_generation
     }),
-    (PoolReason::DescriptorExpired, |pool, _, moment| {
+    (PoolReason::DescriptorExpired, |pool, moment| {
         moment.now < pool.expires_at
     }),
-    (PoolReason::HealthEvidenceStale, |pool, _, moment| {
+    (PoolReason::HealthEvidenceStale, |pool, moment| {
         moment.now < pool.health.valid_until
     }),
 ];
@@ -288,6 +295,28 @@ fn model_fits(pool: &CapabilityDescriptor, task: &TaskRequirements) -> bool {
     })
 }
 
+/// The clauses of some requirements that a descriptor fails, in order, whatever the time.
+pub fn unmet(
+    descriptor: &CapabilityDescriptor,
+    task: &TaskRequirements,
+) -> impl Iterator<Item = PoolReason> {
+    CLAUSES
+        .iter()
+        .filter(move |(_, met)| !met(descriptor, task))
+        .map(|(reason, _)| *reason)
+}
+
+/// The clauses that a descriptor fails whatever is asked for, in order.
+pub fn closed(
+    descriptor: &CapabilityDescriptor,
+    moment: Moment,
+) -> impl Iterator<Item = PoolReason> {
+    POOL_CLAUSES
+        .iter()
+        .filter(move |(_, met)| !met(descriptor, moment))
+        .map(|(reason, _)| *reason)
+}
+
 /// The clauses that a pool fails, in order; none where it may serve the requirement. Matching is exact (R6.2).
 pub fn blocked(
     offer: &PoolOffer,
@@ -300,31 +329,15 @@ pub fn blocked(
         (Some(_), Some(_)) => None,
     };
     let readable = offer.descriptor.as_deref().filter(|_| early.is_none());
-    let failed = readable.into_iter().flat_map(move |descriptor| {
-        CLAUSES
-            .iter()
-            .filter(move |(_, met)| !met(descriptor, task, moment))
-            .map(|(reason, _)| *reason)
-    });
+    let failed = readable
+        .into_iter()
+        .flat_map(move |descriptor| unmet(descriptor, task).chain(closed(descriptor, moment)));
     early.into_iter().chain(failed)
 }
 
 /// Until when a pool that may serve a requirement goes on to, by itself.
 fn serves_until(descriptor: &CapabilityDescriptor) -> DateTime<Utc> {
     descriptor.expires_at.min(descriptor.health.valid_until)
-}
-
-/// Until when a pool may serve a requirement; the first clause that it fails where it may not.
-pub fn matches(
-    offer: &PoolOffer,
-    task: &TaskRequirements,
-    moment: Moment,
-) -> Result<DateTime<Utc>, PoolReason> {
-    match (blocked(offer, task, moment).next(), &offer.descriptor) {
-        (None, Some(descriptor)) => Ok(serves_until(descriptor)),
-        (Some(reason), _) => Err(reason),
-        (None, None) => Err(PoolReason::UnknownField),
-    }
 }
 
 /// Sorts the pools by whether they may serve a requirement.

@@ -8,6 +8,7 @@
 
 pub mod buckets;
 pub mod egress;
+pub mod delegation;
 pub mod eligibility;
 pub mod estimates;
 pub mod fairness;

@@ -105,7 +105,13 @@ pub fn after_attempt(facts: &AttemptFacts, report: Report, jitter: f64) -> Verdi
     if let Some(verdict) = stopped(facts, report) {
         return verdict;
     }
-    let verdict = of_report(facts, report, jitter);
+    let verdict = withdrawn(facts, report).unwrap_or_else(|| of_report(facts, report, jitter));
+    // What an attempt under a withdrawn epoch says of its effects is not taken either.
+    let report = if verdict.code == Some(Code::EpochWithdrawn) {
+        Report::FencedOff
+    } else {
+        report
+    };
     // A holder that completes knows what it did. Any other end, the last attempt's included, leaves it to a person: the
     // run neither calls again blindly nor ends with a question open.
     if facts.unknown_effects && report != Report::Completed {
@@ -222,6 +228,19 @@ fn stopped(facts: &AttemptFacts, report: Report) -> Option<Verdict> {
     })
 }
 
+/// An attempt whose epoch was withdrawn ends without effect on its run, whatever it reports: the run is claimed again under
+/// the epoch in force (R18.2, R18.3). One that has given everything back holds nothing that could be withdrawn.
+fn withdrawn(facts: &AttemptFacts, report: Report) -> Option<Verdict> {
+    let holds = !matches!(report, Report::Waiting);
+    (facts.stop == Some(StopReason::EpochWithdrawn) && holds).then_some(Verdict {
+        outcome: AttemptOutcome::Released,
+        code: Some(Code::EpochWithdrawn),
+        next: Disposition::QueueAtHead,
+        counts: false,
+        lost: false,
+    })
+}
+
 const fn ended(state: RunState, code: Code) -> Disposition {
     Disposition::End {
         state,
@@ -275,6 +294,43 @@ mod tests {
             backoff_max_ms: 300_000,
             unknown_effects: false,
         }
+    }
+
+    /// R18.2, R18.3: what an attempt under a withdrawn epoch reports changes nothing; its run starts anew and loses no attempt.
+    #[test]
+    fn a_withdrawn_epoch_costs_no_attempt() {
+        let withdrawn = AttemptFacts {
+            stop: Some(StopReason::EpochWithdrawn),
+            attempt: 5,
+            ..facts()
+        };
+        let reports = [
+            Report::Completed,
+            FAILED,
+            Report::Released,
+            Report::LeaseLost,
+            Report::FencedOff,
+        ];
+        for report in reports {
+            let verdict = after_attempt(&withdrawn, report, 0.5);
+            assert_eq!(verdict.next, Disposition::QueueAtHead, "{report:?}");
+            assert_eq!(verdict.code, Some(Code::EpochWithdrawn));
+            assert!(!verdict.counts && !verdict.lost);
+            let unknown = AttemptFacts {
+                unknown_effects: true,
+                ..withdrawn
+            };
+            let verdict = after_attempt(&unknown, report, 0.5);
+            assert_eq!(verdict.next, Disposition::Review, "{report:?}");
+        }
+        let waits = after_attempt(&withdrawn, Report::Waiting, 0.5);
+        assert_eq!(waits.next, Disposition::Wait);
+        let late = AttemptFacts {
+            deadline_passed: true,
+            ..withdrawn
+        };
+        let verdict = after_attempt(&late, Report::Completed, 0.5);
+        assert_eq!(verdict.code, Some(Code::DeadlineExceeded));
     }
 
     const FAILED: Report = Report::Failed {

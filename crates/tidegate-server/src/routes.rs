@@ -134,7 +134,7 @@ const BOUND_TO_TENANT: &[Role] = &[Role::TenantAdmin, Role::Member, Role::Coordi
 const WORKER: &[Role] = &[Role::Worker];
 /// Who moves a pool from epoch to epoch.
 const POOL_CONTROLLER: &[Role] = &[Role::PoolController];
-/// Who may look at pools.
+/// Who may look at pools, and take away what must not be used any more.
 const POOL_READERS: &[Role] = &[Role::SuperAdmin, Role::PoolController];
 
 impl Route {
@@ -261,6 +261,7 @@ pub static ROUTES: &[Route] = &[
         POOL_CONTROLLER,
     ),
     admin(Verb::Post, "/v1/pools/{poolId}/epoch", POOL_CONTROLLER),
+    admin(Verb::Post, "/v1/pools/{poolId}/revoke", POOL_READERS),
     admin(Verb::Post, "/v1/admin/tenants", PLATFORM),
     admin(Verb::Get, "/v1/admin/tenants", PLATFORM),
     admin(Verb::Get, "/v1/admin/tenants/{tenant}", ADMINISTRATORS),
@@ -288,6 +289,8 @@ pub static ROUTES: &[Route] = &[
     admin(Verb::Put, "/v1/admin/tool-servers/{name}", PLATFORM),
     admin(Verb::Get, "/v1/admin/tool-servers", PLATFORM),
     admin(Verb::Delete, "/v1/admin/tool-servers/{name}", PLATFORM),
+    admin(Verb::Get, "/v1/admin/policy-generation", POOL_READERS),
+    admin(Verb::Post, "/v1/admin/policy-generation", PLATFORM),
     admin(Verb::Get, "/v1/admin/audit", ADMINISTRATORS),
     admin(Verb::Get, "/v1/admin/revisions", PLATFORM),
     admin(Verb::Get, "/v1/admin/instances", PLATFORM),

@@ -1,6 +1,6 @@
 //! Times on the command line.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SubsecRound as _, Utc};
 
 /// Reads a time; a refusal shows how one is written, which the parser's own words do not.
 pub fn at(text: &str) -> Result<DateTime<Utc>, String> {
@@ -8,6 +8,15 @@ pub fn at(text: &str) -> Result<DateTime<Utc>, String> {
         "no time that can be meant; write it as 2030-01-31T00:00:00Z, the year with four digits"
             .to_owned()
     })
+}
+
+/// The wall clock of this machine, for what is written down here and judged elsewhere.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a date for a file that a person looks at; the server's clock decides"
+)]
+pub fn now() -> DateTime<Utc> {
+    Utc::now().trunc_subsecs(0)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tidegate_client::Client;
 use tidegate_model::{
     Code, RunId,
     api::{AnswerInput, CreateKey, KeyGrants, RunEvent, RunView, SetEpoch, SubmitRun},
-    contracts::{CapabilityDescriptor, DescriptorContract},
+    contracts::CapabilityDescriptor,
     event::EventKind,
     principal::{KeyScope, Role},
     run::{AttemptOutcome, RunState},
@@ -58,15 +58,9 @@ impl Rig {
             .expect("key");
         let controller =
             Client::new(admin.base_url(), controller.secret.expect("shown once")).expect("client");
-        let descriptor = CapabilityDescriptor {
-            contract: DescriptorContract::V1,
-            pool_id: pool.clone(),
-            descriptor_epoch: 1,
-            runtime_digest: None,
-            capabilities: ["demo.words", "demo.count", "demo.line"]
+        let descriptor = CapabilityDescriptor::new(pool.clone(), 1, ["demo.words", "demo.count", "demo.line"]
                 .map(|name| name.parse().expect("capability"))
-                .to_vec(),
-        };
+                .to_vec(), tidegate_testkit::lasting_health());
         controller
             .publish_descriptor(&descriptor)
             .await
@@ -74,6 +68,7 @@ impl Rig {
         let epoch = SetEpoch {
             expected: None,
             active: 1,
+            draining: None,
         };
         controller
             .set_pool_epoch(&pool, &epoch)
@@ -135,6 +130,7 @@ impl Rig {
     async fn submit_to(&self, capability: &str, input: serde_json::Value) -> RunId {
         let submit = SubmitRun {
             capability: capability.parse().expect("capability"),
+            requirements: None,
             input,
             service_class: None,
             priority: None,

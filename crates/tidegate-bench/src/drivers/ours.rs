@@ -105,6 +105,7 @@ pub(super) fn principal(role: Role, tenant: Option<TenantId>) -> Principal {
 pub(super) fn run_of(input: Value) -> SubmitRun {
     SubmitRun {
         capability: capability(),
+        requirements: None,
         input,
         service_class: None,
         priority: None,

@@ -2,7 +2,10 @@
 
 use tidegate_model::{
     PoolId,
-    api::{DescriptorEpochView, Page, PageQuery, PoolView, SetEpoch},
+    api::{
+        DescriptorEpochView, Page, PageQuery, PolicyGeneration, PoolView, RevokeEpoch, SetEpoch,
+        SetPolicyGeneration,
+    },
     contracts::CapabilityDescriptor,
 };
 
@@ -23,6 +26,27 @@ impl Client {
     pub async fn set_pool_epoch(&self, pool: &PoolId, body: &SetEpoch) -> Result<PoolView> {
         let path = format!("/v1/pools/{pool}/epoch");
         self.json(Call::post(path).body(body)?).await
+    }
+
+    /// `POST /v1/pools/{poolId}/revoke`: takes an epoch away for good.
+    pub async fn revoke_pool_epoch(&self, pool: &PoolId, epoch: i64) -> Result<PoolView> {
+        let path = format!("/v1/pools/{pool}/revoke");
+        self.json(Call::post(path).body(&RevokeEpoch { epoch })?)
+            .await
+    }
+
+    /// `GET /v1/admin/policy-generation`.
+    pub async fn policy_generation(&self) -> Result<PolicyGeneration> {
+        self.json(Call::get("/v1/admin/policy-generation")).await
+    }
+
+    /// `POST /v1/admin/policy-generation`: compare-and-set; never lowered.
+    pub async fn set_policy_generation(
+        &self,
+        body: &SetPolicyGeneration,
+    ) -> Result<PolicyGeneration> {
+        self.json(Call::post("/v1/admin/policy-generation").body(body)?)
+            .await
     }
 
     /// `GET /v1/pools`.

@@ -6,6 +6,7 @@ use futures::FutureExt;
 use tidegate_model::{
     Capability, Code,
     api::{ChildAccepted, ContextAnswer, ContextRequest, Lease, LeasedRun, RunBudget, SubmitChild},
+    contracts::Needs,
 };
 use tokio::time::{Instant, sleep};
 
@@ -84,6 +85,7 @@ impl Job {
             fence: self.lease.fence,
             key: child.key,
             capability: child.capability,
+            requirements: child.requirements,
             input: child.input,
             service_class: None,
             priority: None,
@@ -103,6 +105,8 @@ pub struct NewChild {
     pub key: String,
     /// What the pool must offer.
     pub capability: Capability,
+    /// What else the pool must have; the run's own labels, regions and sandbox floor hold too.
+    pub requirements: Option<Needs>,
     /// Passed to its worker as it is.
     pub input: serde_json::Value,
     /// Must have ended by; the run's own deadline unless given.
@@ -117,6 +121,7 @@ impl NewChild {
         Self {
             key: key.into(),
             capability,
+            requirements: None,
             input,
             deadline: None,
             budget: None,

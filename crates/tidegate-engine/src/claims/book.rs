@@ -43,11 +43,17 @@ pub struct LaneHint {
     pub created_ms: i64,
 }
 
+/// Which requirement classes a pool may serve.
+pub(crate) trait Serves: std::fmt::Debug + Sync {
+    /// Whether it may serve a class.
+    fn serves(&self, class: i32) -> bool;
+}
+
 /// What a claim may take, from where.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Want<'a> {
-    /// What the worker's pool offers.
-    pub capabilities: &'a [Capability],
+    /// Which requirement classes the worker's pool may serve.
+    pub serves: &'a dyn Serves,
     /// At most this many runs.
     pub runs: u32,
     /// At most this many of bucket background.
@@ -339,7 +345,7 @@ impl Book {
     fn reaches(&self, want: Want<'_>, member: Member<'_>, class: i32, lane: &Lane) -> bool {
         let in_flight = self.in_flight.of_lane(member.key, class);
         lane.awake(in_flight)
-            && want.capabilities.contains(&lane.capability)
+            && want.serves.serves(class)
             && self.background.contains(&class) == member.of_background
     }
 
@@ -589,6 +595,18 @@ impl Lane {
         }
         self.misses += 1;
         self.misses < MISSES_MAX
+    }
+}
+
+/// A pool that may serve everything.
+#[cfg(test)]
+#[derive(Debug)]
+struct Everything;
+
+#[cfg(test)]
+impl Serves for Everything {
+    fn serves(&self, _class: i32) -> bool {
+        true
     }
 }
 

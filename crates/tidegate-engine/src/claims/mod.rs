@@ -5,7 +5,6 @@
 
 mod book;
 pub mod passes;
-pub mod pools;
 mod view;
 pub mod wake;
 
@@ -24,9 +23,9 @@ use tidegate_store::attempts::open::LaneAsk;
 use tokio::sync::{Mutex, Notify, Semaphore, SemaphorePermit};
 
 pub use book::LaneHint;
-pub(crate) use book::{AT_THE_HEAD, Book, Share, Want};
+pub(crate) use book::{AT_THE_HEAD, Book, Serves, Share, Want};
 
-use crate::trouble::Trouble;
+use crate::{pools::Pools, trouble::Trouble};
 
 /// How many claims of an instance ask the database at once.
 const LOOKS_MAX: usize = 4;
@@ -43,7 +42,7 @@ pub struct Claims {
     complete: AtomicBool,
     /// Whether something has changed that nobody said precisely.
     stale: AtomicBool,
-    pub(crate) pools: Mutex<pools::PoolsView>,
+    pub(crate) pools: Pools,
     hints: Notify,
     /// For loops that rest while there is no work.
     stirred: Notify,
@@ -67,7 +66,7 @@ impl Claims {
             used: AtomicBool::new(false),
             complete: AtomicBool::new(false),
             stale: AtomicBool::new(false),
-            pools: Mutex::default(),
+            pools: Pools::default(),
             hints: Notify::new(),
             stirred: Notify::new(),
             outbox: parking_lot::Mutex::default(),

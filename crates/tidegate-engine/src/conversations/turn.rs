@@ -34,6 +34,7 @@ pub async fn submit_turn(
         Wanted {
             kind: RunKind::ConversationTurn,
             capability: request.capability.unwrap_or_else(Capability::chat),
+            needs: request.requirements.unwrap_or_default(),
             input: message.clone(),
             service_class: request.service_class,
             priority: None,

@@ -2,22 +2,22 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use tidegate_model::{Capability, PoolId, run::QuotaBucket};
+use tidegate_model::{PoolId, run::QuotaBucket};
 use tidegate_policy::{
-    eligibility::{self, Eligibility, PoolOffer},
+    eligibility::Eligibility,
     reasons::{self, Cause, LaneFacts, PoolWorkers},
     tiers::Tiers,
 };
 use tidegate_store::lanes::facts::{LaneState, PoolCapacity};
 
-use crate::{Engine, Error};
+use crate::{Engine, Error, pools::PoolsKnown};
 
 /// Pools and their workers at one moment.
 #[derive(Debug)]
 pub(crate) struct PoolsSeen {
-    offers: Vec<PoolOffer>,
+    engine: Engine,
+    pools: Arc<PoolsKnown>,
     capacities: HashMap<PoolId, PoolCapacity>,
-    sorted: HashMap<Capability, Eligibility>,
     tiers: Arc<Tiers>,
     fairness_on: bool,
     unroutable_grace_ms: i64,
@@ -30,31 +30,35 @@ impl PoolsSeen {
         // An instance that has missed five heartbeats is not counted on.
         let dead_after_ms = i64::from(settings.instance_heartbeat_ms).saturating_mul(5);
         let tiers = engine.tiers().await?;
-        let offers = engine.store().pool_offers().await?;
+        let pools = engine.pools_now().await?;
         let capacities = engine
             .store()
             .pool_capacities(&settings.execution_scope, dead_after_ms)
             .await?;
         Ok(Self {
-            offers,
+            engine: engine.clone(),
+            pools,
             capacities: capacities
                 .into_iter()
                 .map(|capacity| (capacity.pool.clone(), capacity))
                 .collect(),
-            sorted: HashMap::new(),
             tiers,
             fairness_on: settings.run_fairness,
             unroutable_grace_ms: i64::from(settings.unroutable_grace_ms),
         })
     }
 
-    /// Every cause that holds for a lane, ranked.
-    pub(crate) fn causes(&mut self, state: &LaneState) -> Vec<Cause> {
-        let pools = self
-            .sorted
-            .entry(state.capability.clone())
-            .or_insert_with(|| eligibility::sort(&self.offers, &state.capability))
-            .clone();
+    /// Every cause that holds for each of some lanes, ranked; in their order.
+    pub(crate) async fn causes(&self, states: &[LaneState]) -> Result<Vec<Vec<Cause>>, Error> {
+        let classes: Vec<i32> = states.iter().map(|state| state.lane.class).collect();
+        self.engine.requirements(&classes).await?;
+        Ok(states.iter().map(|state| self.causes_of(state)).collect())
+    }
+
+    fn causes_of(&self, state: &LaneState) -> Vec<Cause> {
+        let class = state.lane.class;
+        let task = self.engine.requirements_of(class).flatten();
+        let pools = self.pools.sort_class(class, task.as_deref());
         let workers: Vec<&PoolCapacity> = pools
             .eligible
             .iter()
@@ -85,7 +89,7 @@ impl PoolsSeen {
                 .caps()
                 .cap(state.lane.bucket),
             fairness_on: self.fairness_on,
-            pools,
+            pools: Eligibility::clone(&pools),
             workers,
             background_served,
             unroutable_grace_ms: self.unroutable_grace_ms,

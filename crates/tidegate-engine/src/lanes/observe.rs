@@ -129,15 +129,17 @@ pub async fn observe(engine: &Engine) -> Result<Observed, Error> {
 async fn look_and_record(engine: &Engine, duty: Duty) -> Result<Option<WaitChanges>, Error> {
     let scope = &engine.settings().execution_scope;
     let fleet = engine.store().fleet();
-    let mut pools = PoolsSeen::look(engine).await?;
+    let pools = PoolsSeen::look(engine).await?;
     let states = fleet.lane_states(scope).await?;
     metrics::gauge!("tidegate_lanes")
         .set(f64::from(u32::try_from(states.len()).unwrap_or(u32::MAX)));
+    let causes = pools.causes(&states).await?;
     let seen: Vec<SeenCause> = states
         .iter()
-        .flat_map(|state| {
+        .zip(causes)
+        .flat_map(|(state, causes)| {
             let lane = &state.lane;
-            pools.causes(state).into_iter().map(move |cause| SeenCause {
+            causes.into_iter().map(move |cause| SeenCause {
                 lane: lane.clone(),
                 cause,
             })

@@ -115,7 +115,9 @@ async fn sweep_leases(engine: &Engine, swept: &mut Swept) -> Result<(), Error> {
     let fleet = engine.store().fleet();
     let scope = &engine.settings().execution_scope;
     let grace_ms = i64::from(engine.settings().grace_ms);
-    swept.stopped = fleet.stop_overdue(scope).await? + fleet.stop_orphans(scope).await?;
+    swept.stopped = fleet.stop_overdue(scope).await?
+        + fleet.stop_orphans(scope).await?
+        + fleet.stop_withdrawn(scope).await?;
 
     let past_grace = fleet.leases_past_grace(scope, grace_ms, BATCH).await?;
     swept.fenced_off = close(

@@ -14,6 +14,7 @@ pub async fn ensure_builtin(engine: &Engine) -> Result<(), Error> {
     let written = engine
         .store()
         .ensure_descriptor(
+            &settings.execution_scope,
             &PoolId::builtin(),
             &settings.builtin_capabilities,
             &Author::system(),

@@ -5,12 +5,15 @@ use tidegate_model::{
     api::{PoolView, SetEpoch},
     principal::Role,
 };
-use tidegate_store::pools::MoveEpoch;
+use tidegate_store::pools::epochs::MoveEpoch;
 
-use super::refuse_builtin;
+use super::{refuse_builtin, view};
 use crate::{Engine, Error, Principal};
 
-/// Puts an epoch in force.
+/// The most epochs that drain at once.
+const DRAINING_MAX: usize = 100;
+
+/// Puts an epoch in force, and says which others may end what they have begun.
 pub async fn set_epoch(
     engine: &Engine,
     principal: &Principal,
@@ -22,6 +25,15 @@ pub async fn set_epoch(
     if request.active < 1 {
         return Err(Error::invalid("active", "active must be at least 1"));
     }
+    let draining = request.draining.as_ref().map_or(0, Vec::len);
+    if draining > DRAINING_MAX {
+        return Err(Error::invalid(
+            "draining",
+            format!("{draining} epochs; at most {DRAINING_MAX} may drain at once"),
+        ));
+    }
+    let active = request.active;
+    let expected = request.expected;
     let written = engine
         .store()
         .move_epoch(pool, request, &principal.author())
@@ -29,18 +41,26 @@ pub async fn set_epoch(
     match engine.written(ConfigKind::Pool, written).await {
         MoveEpoch::InForce => {}
         MoveEpoch::NoPool => return Err(Error::not_found("pool")),
-        MoveEpoch::NotPublished => {
+        MoveEpoch::NotPublished(epoch) => {
+            let field = if epoch == active { "active" } else { "draining" };
             return Err(Error::invalid(
-                "active",
+                field,
+                format!("epoch {epoch} of pool {pool} is not published; publish it first"),
+            ));
+        }
+        MoveEpoch::Revoked(epoch) => {
+            let field = if epoch == active { "active" } else { "draining" };
+            return Err(Error::invalid(
+                field,
                 format!(
-                    "epoch {} of pool {pool} is not published; publish it first",
-                    request.active
+                    "epoch {epoch} of pool {pool} was revoked and nothing may use it again; publish a descriptor that may \
+                     be used under a higher epoch"
                 ),
             ));
         }
         MoveEpoch::Other(active) => {
             let active = active.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
-            let said = match request.expected {
+            let said = match expected {
                 None => format!(
                     "without expected only a pool that has none in force is changed; send \"expected\": {active} to \
                      go on from it"
@@ -63,9 +83,5 @@ pub async fn set_epoch(
         }
     }
     engine.claims().wake();
-    let pools = engine.store().list_pools().await?;
-    pools
-        .into_iter()
-        .find(|view| view.pool_id == *pool)
-        .ok_or_else(|| Error::not_found("pool"))
+    view(engine, pool).await
 }

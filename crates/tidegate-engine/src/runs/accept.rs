@@ -1,20 +1,22 @@
 //! What all submissions share: checks of bounds, the requirement class, the answer to repeats.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use tidegate_model::{
     Capability, Code, RunId, TenantId,
     api::{RunBudget, RunView},
-    contracts::{RequirementsContract, TaskRequirements},
+    contracts::{Needs, TaskRequirements},
     digest::canonical_digest,
     limits,
     prompt::prompt,
     run::{PrioritySource, RunKind, RunState, ServiceClass},
 };
-use tidegate_policy::{eligibility, grants};
+use tidegate_policy::grants;
 use tidegate_store::{
     lanes::LaneKey,
-    runs::{NewRun, Place, Submission, Submitted, Turn},
+    runs::{NewRun, Place, Submission, Submitted, Turn, classes::CLASSES_PER_TENANT_MAX},
 };
 
 use crate::{
@@ -28,6 +30,7 @@ use crate::{
 pub(crate) struct Wanted {
     pub kind: RunKind,
     pub capability: Capability,
+    pub needs: Needs,
     pub input: Value,
     pub service_class: Option<ServiceClass>,
     pub priority: Option<i16>,
@@ -81,18 +84,20 @@ pub(crate) async fn accept(
         ));
     }
     check_bounds(&wanted)?;
+    let granted = granted(principal, &wanted)?;
+    let task = TaskRequirements::new(tenant.clone(), wanted.capability, wanted.needs);
+    let class = class_of(engine, &task, false).await?;
     // A turn's text is asked for by its own route.
     if wanted.turn.is_none() {
-        check_prompt(engine, &wanted.capability, &wanted.input).await?;
+        check_prompt(engine, class, &task, &wanted.input).await?;
     }
-    let granted = granted(principal, &wanted)?;
     let settings = engine.settings();
     let run = NewRun {
         run_id: RunId::new(),
         scope: settings.execution_scope.clone(),
         kind: wanted.kind,
-        class: class_of(engine, tenant, &wanted.capability, false).await?,
-        capability: wanted.capability,
+        class,
+        capability: task.capability,
         service_class: granted.service_class,
         priority: granted.priority,
         priority_source: granted.priority_source,
@@ -239,31 +244,40 @@ fn answer(mut view: RunView, submitted: Submitted) -> Result<Accepted, Error> {
     }
 }
 
-/// The requirement class of a capability for a tenant; descendants of background roots have their own.
+/// The class of some requirements; descendants of background roots have their own.
 pub(crate) async fn class_of(
     engine: &Engine,
-    tenant: &TenantId,
-    capability: &Capability,
+    task: &TaskRequirements,
     of_background: bool,
 ) -> Result<i32, Error> {
-    let key = (tenant.clone(), capability.clone(), of_background);
+    let key = (
+        task.tenant.clone(),
+        task.capability.clone(),
+        task.needs.clone(),
+        of_background,
+    );
     if let Some(class) = engine.classes().get(&key) {
         return Ok(class);
     }
-    let requirements = TaskRequirements {
-        contract: RequirementsContract::V1,
-        tenant: tenant.clone(),
-        capability: capability.clone(),
-    };
-    let digest = canonical_digest(&requirements).map_err(|_| Error::Internal {
+    let digest = canonical_digest(task).map_err(|_| Error::Internal {
         what: "requirement digest",
     })?;
     let class = engine
         .store()
-        .tenant(tenant)
-        .requirement_class(&requirements, &digest, of_background)
+        .tenant(&task.tenant)
+        .requirement_class(task, &digest, of_background)
         .await?;
+    let class = class.ok_or_else(|| {
+        Error::refused(
+            Code::StateConflict,
+            format!(
+                "the tenant has {CLASSES_PER_TENANT_MAX} different requirements and may not have more; ask for the same ones \
+                 again, and put what differs from run to run into the input"
+            ),
+        )
+    })?;
     engine.classes().insert(key, class);
+    engine.tasks().insert(class, Some(Arc::new(task.clone())));
     Ok(class)
 }
 
@@ -337,27 +351,61 @@ pub(crate) fn check_bounds(wanted: &Wanted) -> Result<(), Error> {
         }
     }
     check_times(wanted)?;
+    check_needs(&wanted.needs)?;
     check_key(wanted.idempotency_key.as_deref())?;
     refuse_unstorable("input", &wanted.input)
 }
 
-/// An input that the built-in executor cannot ask a model is refused where no other pool offers the capability.
+/// The most entries of a list of needs.
+const NEEDS_MAX: usize = 64;
+
+pub(crate) fn check_needs(needs: &Needs) -> Result<(), Error> {
+    let modalities = needs.model.as_ref().map_or(0, |model| model.modalities.len());
+    for (field, count) in [
+        ("inputLabels", needs.input_labels.len()),
+        ("tools", needs.tools.len()),
+        ("runtimes", needs.runtimes.len()),
+        ("resourceScopes", needs.resource_scopes.len()),
+        ("allowedRegions", needs.allowed_regions.len()),
+        ("model.modalities", modalities),
+    ] {
+        if count > NEEDS_MAX {
+            return Err(Error::invalid(
+                format!("requirements.{field}"),
+                format!("{count} entries; at most {NEEDS_MAX}"),
+            ));
+        }
+    }
+    match &needs.model {
+        Some(model) if !(0..=limits::BUDGET_MAX).contains(&model.context_tokens) => {
+            Err(Error::invalid(
+                "requirements.model.contextTokens",
+                format!(
+                    "{} is out of bounds: 0 to {}",
+                    model.context_tokens,
+                    limits::BUDGET_MAX
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An input that the built-in executor cannot ask a model is refused where no other pool may serve the requirements.
 pub(crate) async fn check_prompt(
     engine: &Engine,
-    capability: &Capability,
+    class: i32,
+    task: &TaskRequirements,
     input: &Value,
 ) -> Result<(), Error> {
     // What this instance's executor does not offer costs no look at the pools.
-    if !engine.settings().builtin_capabilities.contains(capability) {
+    let offered = &engine.settings().builtin_capabilities;
+    if !offered.contains(&task.capability) || prompt(input).is_ok() {
         return Ok(());
     }
-    let load = || async {
-        let offers = engine.store().pool_offers().await?;
-        Ok(eligibility::sort(&offers, capability).is_builtin_only())
-    };
-    let caches = &engine.platform().caches;
-    let builtin_only = caches.builtin_only.get_or_load(capability.clone(), load);
-    refuse_no_prompt(builtin_only.await?, input)
+    let builtin_only = engine.pools().await?.sort_class(class, Some(task)).is_builtin_only()
+        && engine.pools_now().await?.sort(task).is_builtin_only();
+    refuse_no_prompt(builtin_only, input)
 }
 
 /// The same where it is known whether only the built-in executor offers the capability.

@@ -33,6 +33,7 @@ pub async fn submit(
         Wanted {
             kind: RunKind::BusinessTask,
             capability: request.capability,
+            needs: request.requirements.unwrap_or_default(),
             input: request.input,
             service_class: request.service_class,
             priority: request.priority,
@@ -67,6 +68,7 @@ pub async fn submit_as(
         Wanted {
             kind,
             capability: request.capability,
+            needs: request.requirements.unwrap_or_default(),
             input: request.input,
             service_class: request.service_class,
             priority: request.priority,

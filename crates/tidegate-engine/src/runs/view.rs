@@ -184,14 +184,15 @@ async fn looked_at(
     store: &TenantStore,
     row: &RunRow,
     queued: &Queued,
-    pools: &mut PoolsSeen,
+    pools: &PoolsSeen,
 ) -> Result<Vec<QueueReasonView>, Error> {
     let Some(state) = store.lane_state(&row.scope, &row.lane).await? else {
         return Ok(Vec::new());
     };
-    Ok(pools
-        .causes(&state)
+    let causes = pools.causes(std::slice::from_ref(&state)).await?;
+    Ok(causes
         .iter()
+        .flatten()
         .map(|cause| reason(cause, queued.queued_at))
         .collect())
 }

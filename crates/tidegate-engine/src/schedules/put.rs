@@ -4,6 +4,7 @@
 use tidegate_model::{
     Code,
     api::{PutSchedule, ScheduleView},
+    contracts::{Needs, TaskRequirements},
     ids::ScheduleName,
     limits,
     run::RunKind,
@@ -69,6 +70,7 @@ async fn new_schedule(
     let run = Wanted {
         kind: RunKind::Scheduled,
         capability: request.run.capability,
+        needs: Needs::default(),
         input: request.run.input,
         service_class: request.run.service_class,
         priority: request.run.priority,
@@ -82,13 +84,15 @@ async fn new_schedule(
         request_digest,
     };
     check_run(&run)?;
-    check_prompt(engine, &run.capability, &run.input)
+    let granted = granted(principal, &run).map_err(|error| error.within("run"))?;
+    let task = TaskRequirements::new(tenant.clone(), run.capability, run.needs);
+    let class = class_of(engine, &task, false).await?;
+    check_prompt(engine, class, &task, &run.input)
         .await
         .map_err(|error| error.within("run"))?;
-    let granted = granted(principal, &run).map_err(|error| error.within("run"))?;
     Ok(NewSchedule {
         scope: engine.settings().execution_scope.clone(),
-        class: class_of(engine, tenant, &run.capability, false).await?,
+        class,
         priority_source: granted.priority_source,
         request_digest,
         created_by: principal.key_id,
@@ -99,7 +103,7 @@ async fn new_schedule(
             missed_runs: request.missed_runs,
             catch_up_window_ms: window,
             overlap: request.overlap,
-            capability: run.capability,
+            capability: task.capability,
             service_class: granted.service_class,
             priority: granted.priority,
             max_attempts: run.max_attempts,

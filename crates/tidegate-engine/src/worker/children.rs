@@ -3,10 +3,15 @@
 use tidegate_model::{
     Code, RunId,
     api::{ChildAccepted, LeaseRef, SubmitChild},
+    contracts::{Needs, TaskRequirements},
     limits,
     run::{QuotaBucket, RunKind},
 };
-use tidegate_policy::{eligibility, waitgraph::ChildAsk};
+use tidegate_policy::{
+    delegation::{self, ForeignRegion},
+    eligibility::{self, Eligibility, PoolReason},
+    waitgraph::ChildAsk,
+};
 use tidegate_store::{
     attempts::HeldLease,
     lanes::LaneKey,
@@ -99,6 +104,7 @@ fn check(request: &SubmitChild) -> Result<(), Error> {
     check_bounds(&Wanted {
         kind: RunKind::Child,
         capability: request.capability.clone(),
+        needs: request.requirements.clone().unwrap_or_default(),
         input: request.input.clone(),
         service_class: request.service_class,
         priority: request.priority,
@@ -136,25 +142,16 @@ async fn new_child(
         .ok_or_else(lease_lost)?;
     let settings = engine.settings();
     let budget = request.budget.unwrap_or_default();
-    let pools = eligibility::sort(&engine.store().pool_offers().await?, &request.capability);
+    let needs = child_needs(engine, parentage.class, request.requirements.unwrap_or_default());
+    let task = TaskRequirements::new(parent.key.tenant.clone(), request.capability, needs.await?);
+    let pools = engine.eligible(&task).await?;
     refuse_no_prompt(pools.is_builtin_only(), &request.input)?;
-    let unservable = (!pools.is_satisfiable()).then(|| {
-        format!(
-            "no active pool offers {}; publish one that does, or ask for another capability",
-            request.capability
-        )
-    });
+    let unservable = unservable(&task, &pools);
     let child = NewChild {
         run_id: RunId::new(),
-        class: class_of(
-            engine,
-            &parent.key.tenant,
-            &request.capability,
-            parentage.children_of_background,
-        )
-        .await?,
+        class: class_of(engine, &task, parentage.children_of_background).await?,
         key: request.key,
-        capability: request.capability,
+        capability: task.capability,
         request_digest: digest,
         ask: ChildAsk {
             service_class: request.service_class,
@@ -174,6 +171,49 @@ async fn new_child(
         unservable,
     };
     Ok((child, parentage.children_of_background))
+}
+
+/// What a child needs, its parent's class being known.
+async fn child_needs(engine: &Engine, parent: i32, asked: Needs) -> Result<Needs, Error> {
+    engine.requirements(&[parent]).await?;
+    // Of a parent whose requirements this release cannot read nobody knows where its data may go.
+    let task = engine.requirements_of(parent).flatten().ok_or_else(|| {
+        Error::refused(
+            Code::Unsatisfiable,
+            "the requirements of the parent are of a contract version that this server does not know; upgrade it",
+        )
+    })?;
+    delegation::of_child(asked, &task.needs).map_err(|ForeignRegion(region)| {
+        Error::refused_field(
+            Code::DelegationExceedsParent,
+            Some("requirements.allowedRegions"),
+            format!(
+                "the parent may not go to region {region}; leave it out of allowedRegions, or leave allowedRegions out to have \
+                 the parent's"
+            ),
+        )
+    })
+}
+
+/// Why no pool may serve a child, where none may.
+fn unservable(task: &TaskRequirements, pools: &Eligibility) -> Option<String> {
+    if pools.is_satisfiable() {
+        return None;
+    }
+    let capability = &task.capability;
+    Some(match eligibility::nearest(&pools.refused) {
+        None => format!(
+            "no active pool offers {capability}; publish one that does, or ask for another capability"
+        ),
+        Some(pool) => {
+            let reasons: Vec<&str> = pool.reasons().map(PoolReason::as_str).collect();
+            format!(
+                "no active pool that offers {capability} meets the requirements; {} lacks least: {}",
+                pool.pool,
+                reasons.join(", ")
+            )
+        }
+    })
 }
 
 fn refusal(submitted: SubmittedChild) -> Error {

@@ -1,9 +1,12 @@
 //! `POST /v1/worker/claim`: plan on the view, open by arrays, wait for work (R3.3 to R3.6, R4.1).
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tidegate_model::{
-    Capability, Code, TenantId,
+    Code, PoolId, TenantId,
     api::{ClaimAnswer, ClaimRequest, Lease, LeasedRun, PROTOCOL_VERSION, RunBudget},
     limits,
     run::QuotaBucket,
@@ -16,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Engine, Error, Principal,
-    claims::{Share, Want},
+    claims::{Serves, Share, Want},
+    pools::Served,
 };
 
 /// How long to wait before a lane is asked again whose lock another claim holds; spread by half of it.
@@ -40,13 +44,13 @@ pub async fn claim_until(
     unwanted: &CancellationToken,
 ) -> Result<ClaimAnswer, Error> {
     check(&request)?;
-    let holder = holder(engine, principal, &request)?;
+    let pool = principal.require_pool()?;
     let until = Instant::now() + Duration::from_millis(request.wait_ms);
     let poll = Duration::from_millis(u64::from(engine.settings().claim_poll_ms));
     let background = request.max_background != Some(0);
     let waiting = engine
         .claims()
-        .wait_for(&holder.pool, background, request.max);
+        .wait_for(pool, background, request.max);
     loop {
         let woken = waiting.woken();
         tokio::pin!(woken);
@@ -55,7 +59,9 @@ pub async fn claim_until(
         if engine.is_draining() || unwanted.is_cancelled() {
             return Ok(ClaimAnswer { leases: Vec::new() });
         }
-        let look = claim_now(engine, &holder, &request).await?;
+        let served = engine.served_by(pool).await?;
+        let holder = holder(engine, pool, served.epoch, &request);
+        let look = claim_now(engine, &holder, served, &request).await?;
         let left = until.saturating_duration_since(Instant::now());
         if !look.leases.is_empty() || left.is_zero() {
             return Ok(ClaimAnswer {
@@ -107,15 +113,54 @@ fn check(request: &ClaimRequest) -> Result<(), Error> {
     Ok(())
 }
 
-fn holder(engine: &Engine, principal: &Principal, request: &ClaimRequest) -> Result<Holder, Error> {
-    Ok(Holder {
+fn holder(engine: &Engine, pool: &PoolId, epoch: i64, request: &ClaimRequest) -> Holder {
+    Holder {
         scope: engine.settings().execution_scope.clone(),
-        pool: principal.require_pool()?.clone(),
+        pool: pool.clone(),
+        epoch,
         worker: request.worker_id.to_string(),
         incarnation: request.incarnation,
         instance: engine.instance(),
         lease_ms: i64::from(engine.settings().lease_ms),
-    })
+    }
+}
+
+/// The classes that a claim's pool may serve, and those of which that has to be found out first.
+#[derive(Debug)]
+struct Serving {
+    served: Arc<Served>,
+    unknown: parking_lot::Mutex<Vec<i32>>,
+}
+
+impl Serving {
+    fn of(served: Arc<Served>) -> Self {
+        Self {
+            served,
+            unknown: parking_lot::Mutex::default(),
+        }
+    }
+
+    fn take_unknown(&self) -> Vec<i32> {
+        std::mem::take(&mut *self.unknown.lock())
+    }
+
+    async fn learn(&self, engine: &Engine, classes: &[i32]) -> Result<(), Error> {
+        engine.requirements(classes).await?;
+        for class in classes {
+            let task = engine.requirements_of(*class).flatten();
+            self.served.learn(*class, task.as_deref());
+        }
+        Ok(())
+    }
+}
+
+impl Serves for Serving {
+    fn serves(&self, class: i32) -> bool {
+        self.served.knows(class).unwrap_or_else(|| {
+            self.unknown.lock().push(class);
+            false
+        })
+    }
 }
 
 /// What one look gave.
@@ -128,16 +173,17 @@ struct Look {
 async fn claim_now(
     engine: &Engine,
     holder: &Holder,
+    served: Arc<Served>,
     request: &ClaimRequest,
 ) -> Result<Look, Error> {
-    let capabilities: Vec<Capability> = engine.pool_capabilities(&holder.pool).await?;
     let owed = engine.read_lanes().await?;
     let claims = engine.claims();
     let tiers = engine.tiers().await?;
     let share = |tenant: &TenantId| Share::of(&tiers, tenant);
     claims.know(&tiers);
+    let serving = Serving::of(served);
     let want = Want {
-        capabilities: &capabilities,
+        serves: &serving,
         runs: request.max,
         background: request
             .max_background
@@ -145,7 +191,15 @@ async fn claim_now(
             .min(request.max),
         fair: engine.settings().run_fairness,
     };
-    let asked = claims.ask(want, share).await;
+    let asked = loop {
+        let asked = claims.ask(want, share).await;
+        let unknown = serving.take_unknown();
+        if unknown.is_empty() {
+            break asked;
+        }
+        drop(asked);
+        serving.learn(engine, &unknown).await?;
+    };
     if asked.asks.is_empty() {
         return Ok(Look {
             leases: Vec::new(),

@@ -21,6 +21,7 @@ use crate::{
 async fn submit(engine: &Engine, caller: &Principal) -> tidegate_model::RunId {
     let request = SubmitRun {
         capability: Capability::chat(),
+        requirements: None,
         input: serde_json::json!({"text": "hello"}),
         service_class: None,
         priority: None,

@@ -2,20 +2,14 @@ use tidegate_engine::pools;
 use tidegate_model::{
     Capability, Code,
     api::SetEpoch,
-    contracts::{CapabilityDescriptor, DescriptorContract},
+    contracts::CapabilityDescriptor,
     principal::Role,
 };
 
 use crate::rig::{World, as_role, id, operator, refused};
 
 fn descriptor(epoch: i64, capabilities: &[&str]) -> CapabilityDescriptor {
-    CapabilityDescriptor {
-        contract: DescriptorContract::V1,
-        pool_id: id("gpu"),
-        descriptor_epoch: epoch,
-        runtime_digest: None,
-        capabilities: capabilities.iter().map(|name| id(name)).collect(),
-    }
+    CapabilityDescriptor::new(id("gpu"), epoch, capabilities.iter().map(|name| id(name)).collect(), tidegate_testkit::lasting_health())
 }
 
 /// R5.1: immutable once published; the same content again is a repeat.
@@ -84,7 +78,7 @@ async fn an_epoch_only_rises_and_one_of_two_wins() {
             &engine,
             &controller,
             &id("gpu"),
-            SetEpoch { expected, active },
+            SetEpoch { expected, active, draining: None },
         )
         .await
     };
@@ -123,6 +117,7 @@ async fn an_epoch_only_rises_and_one_of_two_wins() {
     let ghost = SetEpoch {
         expected: None,
         active: 1,
+        draining: None,
     };
     let ghost = pools::set_epoch(&engine, &controller, &id("ghost"), ghost).await;
     assert_eq!(refused(ghost), Code::NotFound);
@@ -157,8 +152,8 @@ async fn the_builtin_pool_follows_the_settings() {
         (view.active_descriptor_epoch, view.epochs.len()),
         (Some(2), 2)
     );
-    let active = engines[0].store().active_pools().await.unwrap();
-    assert_eq!(active[0].capabilities, [Capability::chat(), id("ocr")]);
+    let offered = view.descriptor.unwrap().capabilities;
+    assert_eq!(offered, [Capability::chat(), id("ocr")]);
     let controller = as_role(Role::PoolController, None);
     let content = CapabilityDescriptor {
         pool_id: id("builtin"),
@@ -182,7 +177,7 @@ async fn a_move_without_expected_is_told_what_that_means() {
             &engine,
             &controller,
             &id("gpu"),
-            SetEpoch { expected, active },
+            SetEpoch { expected, active, draining: None },
         )
         .await
     };

@@ -7,7 +7,7 @@ use tidegate_model::{
         CreateTenant, PageQuery, ProviderKind, PutModel, PutProvider, PutTenantOverride,
         PutToolServer, SetEpoch, SetTenantState,
     },
-    contracts::{CapabilityDescriptor, DescriptorContract},
+    contracts::CapabilityDescriptor,
     principal::{Role, TenantState},
 };
 
@@ -44,7 +44,7 @@ const CALLS: &[(&str, &[Role], Call)] = calls! {
     "catalog::list_tool_servers": [SuperAdmin] => |e, p| catalog::list_tool_servers(e, p);
     "catalog::delete_tool_server": [SuperAdmin] => |e, p| catalog::delete_tool_server(e, p, &id("git"));
     "pools::publish": [PoolController] => |e, p| pools::publish(e, p, &id("gpu"), 1, descriptor());
-    "pools::set_epoch": [PoolController] => |e, p| pools::set_epoch(e, p, &id("gpu"), SetEpoch { expected: None, active: 1 });
+    "pools::set_epoch": [PoolController] => |e, p| pools::set_epoch(e, p, &id("gpu"), SetEpoch { expected: None, active: 1, draining: None });
     "pools::list": [SuperAdmin, PoolController] => |e, p| pools::list(e, p);
     "ops::audit": [SuperAdmin, TenantAdmin] => |e, p| ops::audit(e, p, &PageQuery::default());
     "ops::revisions": [SuperAdmin] => |e, p| ops::revisions(e, p, &PageQuery::default());
@@ -71,13 +71,7 @@ fn tool_server() -> PutToolServer {
 }
 
 fn descriptor() -> CapabilityDescriptor {
-    CapabilityDescriptor {
-        contract: DescriptorContract::V1,
-        pool_id: id("gpu"),
-        descriptor_epoch: 1,
-        runtime_digest: None,
-        capabilities: vec![id("hr.employee_query")],
-    }
+    CapabilityDescriptor::new(id("gpu"), 1, vec![id("hr.employee_query")], tidegate_testkit::lasting_health())
 }
 
 /// R2.2, R2.3: who may call what; a wrong role is told so and changes nothing.

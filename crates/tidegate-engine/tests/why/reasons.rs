@@ -4,7 +4,7 @@ use tidegate_engine::{instances, pools, runs, settings::Settings, tenants};
 use tidegate_model::{
     Code, PoolId,
     api::{RunFilter, SetEpoch, SetTenantState},
-    contracts::{CapabilityDescriptor, DescriptorContract},
+    contracts::CapabilityDescriptor,
     principal::{Role, TenantState},
     queue_reason::QueueReason,
     run::{RunKind, RunState},
@@ -149,19 +149,14 @@ async fn conversation_busy_names_the_turn_that_is_to_be_cancelled() {
 
 async fn publish(world: &World, pool: &PoolId, epoch: i64, capability: &str) {
     let controller = principal(Role::PoolController, None);
-    let descriptor = CapabilityDescriptor {
-        contract: DescriptorContract::V1,
-        pool_id: pool.clone(),
-        descriptor_epoch: epoch,
-        runtime_digest: None,
-        capabilities: vec![capability.parse().expect("capability")],
-    };
+    let descriptor = CapabilityDescriptor::new(pool.clone(), epoch, vec![capability.parse().expect("capability")], tidegate_testkit::lasting_health());
     pools::publish(&world.engine, &controller, pool, epoch, descriptor)
         .await
         .expect("publish");
     let request = SetEpoch {
         expected: None,
         active: epoch,
+        draining: None,
     };
     pools::set_epoch(&world.engine, &controller, pool, request)
         .await

@@ -92,6 +92,7 @@ impl World {
             fence: lease.fence,
             key: key.to_owned(),
             capability: "chat".parse().expect("capability"),
+            requirements: None,
             input: json!({"n": 1}),
             service_class: None,
             priority: None,

@@ -157,6 +157,7 @@ impl World {
         let request = SubmitTurn {
             input: "hello".to_owned(),
             capability: None,
+            requirements: None,
             service_class: None,
             deadline: None,
             user: None,
@@ -307,6 +308,7 @@ pub fn operator() -> Principal {
 pub fn task(capability: &str) -> SubmitRun {
     SubmitRun {
         capability: capability.parse().expect("capability"),
+        requirements: None,
         input: json!({"text": "hello"}),
         service_class: None,
         priority: None,

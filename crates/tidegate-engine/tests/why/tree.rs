@@ -28,6 +28,7 @@ fn child(lease: &Lease, key: &str) -> SubmitChild {
         fence: lease.fence,
         key: key.to_owned(),
         capability: "chat".parse().expect("capability"),
+        requirements: None,
         input: json!({"n": 1}),
         service_class: None,
         priority: None,

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Capability, ConversationId, RunId, TenantId,
+    contracts::Needs,
     run::{RunState, ServiceClass},
     text_enum,
 };
@@ -85,6 +86,9 @@ pub struct SubmitTurn {
     /// `chat` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<Capability>,
+    /// What else the pool must have (R6.1); nothing unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requirements: Option<Needs>,
     /// Only lower protection than `interactive` can be asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_class: Option<ServiceClass>,

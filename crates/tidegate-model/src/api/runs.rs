@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::{
     Capability, Code, ConversationId, Fence, PoolId, RunId, TenantId,
     api::{DueTime, EffectView, ReviewView, WaitView},
+    contracts::Needs,
     event::EventKind,
     ids::ScheduleName,
     queue_reason::QueueReason,
@@ -33,6 +34,9 @@ pub struct RunBudget {
 pub struct SubmitRun {
     /// What the pool must offer.
     pub capability: Capability,
+    /// What else the pool must have (R6.1); nothing unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requirements: Option<Needs>,
     /// Passed to the worker as it is. Numbers are 64-bit integers or doubles (RFC 7493); send others as texts.
     /// What only the built-in executor serves (`chat` unless configured) needs something to ask a model: a text,
     /// `{"text": "…"}`, or another object or array that is not empty.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::{
     Capability, Code, Fence, RunId,
     api::{AttemptUsage, NewMessage, RunBudget},
+    contracts::Needs,
     run::{AskKind, RunState, ServiceClass, WaitMode, WaitOn},
 };
 
@@ -22,6 +23,10 @@ pub struct SubmitChild {
     pub key: String,
     /// What the pool must offer.
     pub capability: Capability,
+    /// What else the pool must have (R6.1). The parent's labels, regions and sandbox floor hold for the child too: a region
+    /// that the parent may not go to is refused, the others are added (R9.3).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requirements: Option<Needs>,
     /// Passed to the child's worker as it is.
     /// What only the built-in executor serves (`chat` unless configured) needs something to ask a model: a text,
     /// `{"text": "…"}`, or another object or array that is not empty.

@@ -63,6 +63,38 @@ pub struct CapabilityDescriptor {
     pub expires_at: DateTime<Utc>,
 }
 
+impl CapabilityDescriptor {
+    /// A descriptor that says no more than what a pool offers, vetted under the first policy generation, for as long as its
+    /// evidence of health counts.
+    pub const fn new(
+        pool_id: PoolId,
+        descriptor_epoch: i64,
+        capabilities: Vec<Capability>,
+        health: Health,
+    ) -> Self {
+        Self {
+            contract: DescriptorContract::V1,
+            pool_id,
+            descriptor_epoch,
+            runtime_digest: None,
+            capabilities,
+            schemas: Vec::new(),
+            tools: Vec::new(),
+            runtimes: Vec::new(),
+            resource_scopes: Vec::new(),
+            labels: Vec::new(),
+            isolation: Isolation::Shared,
+            regions: Vec::new(),
+            model: None,
+            sandbox: Sandbox::None,
+            policy_generation: 1,
+            health,
+            quality_gates: Vec::new(),
+            expires_at: health.valid_until,
+        }
+    }
+}
+
 crate::text_enum! {
     /// The version of a descriptor.
     pub enum DescriptorContract: "contract version" {

@@ -70,6 +70,7 @@ pub(crate) fn admin() -> OpenApiRouter<AppState> {
         .routes(routes!(pools::list_pools::list_pools))
         .routes(routes!(pools::publish_descriptor::publish_descriptor))
         .routes(routes!(pools::set_epoch::set_epoch))
+        .routes(routes!(pools::revoke_epoch::revoke_epoch))
         .routes(routes!(admin::create_tenant::create_tenant))
         .routes(routes!(admin::list_tenants::list_tenants))
         .routes(routes!(admin::get_tenant::get_tenant))
@@ -91,6 +92,10 @@ pub(crate) fn admin() -> OpenApiRouter<AppState> {
         .routes(routes!(admin::put_tool_server::put_tool_server))
         .routes(routes!(admin::list_tool_servers::list_tool_servers))
         .routes(routes!(admin::delete_tool_server::delete_tool_server))
+        .routes(routes!(
+            admin::get_policy_generation::get_policy_generation,
+            admin::set_policy_generation::set_policy_generation
+        ))
         .routes(routes!(admin::list_audit::list_audit))
         .routes(routes!(admin::list_revisions::list_revisions))
         .routes(routes!(admin::list_instances::list_instances))

@@ -66,7 +66,7 @@ fn writes(key_id: &str) -> Vec<(&'static str, &'static str, String, Value)> {
 }
 
 fn writes_of_tenants_and_pools() -> Vec<(&'static str, &'static str, String, Value)> {
-    let descriptor = json!({"contract": "capability-descriptor.v1", "poolId": "gpu", "descriptorEpoch": 1, "capabilities": ["ocr"]});
+    let descriptor = crate::rig::descriptor("gpu", "ocr");
     let named = |verb, route, path: &str, body| (verb, route, path.to_owned(), body);
     vec![
         named(

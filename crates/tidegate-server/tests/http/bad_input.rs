@@ -387,7 +387,7 @@ async fn an_input_that_asks_nothing_is_refused_at_every_door() {
         }
     }
     let controller = rig.key(Role::PoolController, "", "gpu").await;
-    let descriptor = json!({"contract": "capability-descriptor.v1", "poolId": "gpu", "descriptorEpoch": 1, "capabilities": ["chat"]});
+    let descriptor = crate::rig::descriptor("gpu", "chat");
     let published = "/v1/pools/gpu/descriptors/1";
     rig.call("PUT", published, &controller, descriptor).await;
     let in_force = json!({"expected": null, "active": 1});

@@ -238,7 +238,7 @@ impl World {
 }
 
 fn descriptor(pool: &str) -> Value {
-    json!({"contract": "capability-descriptor.v1", "poolId": pool, "descriptorEpoch": 1, "capabilities": ["chat"]})
+    crate::rig::descriptor(pool, "chat")
 }
 
 fn schedule(cron: &str) -> Value {

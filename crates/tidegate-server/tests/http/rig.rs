@@ -13,11 +13,12 @@ use tidegate_engine::{
 use tidegate_model::{
     InstanceId, KeyId, TenantId,
     api::{CreateKey, CreateTenant, KeyGrants, Problem},
+    contracts::CapabilityDescriptor,
     principal::{KeyScope, Role},
 };
 use tidegate_server::{Local, ServerParts, Shutdown, serve};
 use tidegate_store::{Store, migrate};
-use tidegate_testkit::TestDb;
+use tidegate_testkit::{TestDb, lasting_health};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -288,6 +289,17 @@ pub fn root() -> Principal {
 }
 
 /// What a worker asks for.
+/// A descriptor of epoch 1.
+pub fn descriptor(pool: &str, capability: &str) -> Value {
+    let named = CapabilityDescriptor::new(
+        pool.parse().expect("pool"),
+        1,
+        vec![capability.parse().expect("capability")],
+        lasting_health(),
+    );
+    serde_json::to_value(named).expect("JSON")
+}
+
 pub fn claim_body(wait_ms: u64) -> Value {
     json!({"workerId": "w1", "incarnation": 1, "protocolVersion": 1, "max": 1, "waitMs": wait_ms})
 }

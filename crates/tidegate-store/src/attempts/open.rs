@@ -58,6 +58,8 @@ pub struct Holder {
     pub scope: String,
     /// The worker's pool.
     pub pool: PoolId,
+    /// The epoch of the pool's descriptor that it claims under; nothing is opened where another one is in force.
+    pub epoch: i64,
     /// The worker's name.
     pub worker: String,
     /// Which start of that worker.
@@ -237,7 +239,7 @@ impl Lanes {
 /// The second half of both claims: `heads` are locked queue rows in order, `slots` writes those of background runs. Takes
 /// them from the queue, writes lease and event, and answers what the holder needs.
 macro_rules! open_heads {
-    ($heads:tt, $slots:tt, $($argument:expr),+ $(,)?) => {
+    ($heads:tt, $slots:tt, $epoch:tt, $($argument:expr),+ $(,)?) => {
         sqlx::query_as!(
             Row,
             $heads + r#"
@@ -265,10 +267,11 @@ macro_rules! open_heads {
         ), leased AS (
             INSERT INTO run_leases (scope, bucket, tenant, run_id, class, urgency, attempt, fence_generation,
                 fence_number, leases_lost, spent_tokens, spent_ms, next_seq, pool, holder, incarnation, instance_id,
-                conversation_id, queued_at, started_at, lease_until, must_end_at, charged, budget_tokens, in_tree)
+                conversation_id, queued_at, started_at, lease_until, must_end_at, charged, budget_tokens, in_tree,
+                descriptor_epoch)
             SELECT scope, bucket, tenant, run_id, class, urgency, attempts + 1, fence_generation,
                 fence_number + 1, leases_lost, spent_tokens, spent_ms, next_seq + 1, $2, $3, $4, $6,
-                conversation_id, queued_at, started_at, lease_until, must_end_at, cost, budget_tokens, in_tree
+                conversation_id, queued_at, started_at, lease_until, must_end_at, cost, budget_tokens, in_tree, "# + $epoch + r#"::bigint
             FROM opened
         )"# + $slots + r#", told AS (
             INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
@@ -314,6 +317,7 @@ impl Fleet {
                 $12::bigint[], $13::smallint[], $14::smallint[], $15::bigint[])
                 WITH ORDINALITY AS a(bucket, tenant, class, take, cap, cost, from_rank, from_urgency, from_position, ord)
             WHERE a.tenant NOT IN (SELECT tenant FROM tenants WHERE state <> 'active' AND erased_at IS NULL)
+              AND (SELECT p.active_epoch = $16::bigint AND $16 <> ALL (p.revoked_epochs) FROM pools p WHERE p.pool_id = $2)
         ), locked AS MATERIALIZED (
             SELECT a.*, CASE WHEN a.cap IS NULL THEN true ELSE
                 pg_try_advisory_xact_lock(hashtext($1), hashtext(a.bucket || ':' || a.tenant)) END AS got
@@ -333,6 +337,7 @@ impl Fleet {
                 ORDER BY q.rank, q.urgency, q.position LIMIT r.free FOR UPDATE SKIP LOCKED) q
         )"#,
             "",
+            "$16",
             holder.scope,
             holder.pool.as_str(),
             holder.worker,
@@ -348,6 +353,7 @@ impl Fleet {
             &lanes.ranks,
             &lanes.urgencies,
             &lanes.positions,
+            holder.epoch,
         )
         .fetch_all(self.pool())
         .await?;
@@ -377,6 +383,8 @@ impl Fleet {
                             SELECT a.* FROM unnest($2::text[], $3::integer[], $4::integer[], $5::integer[])
                                 WITH ORDINALITY AS a(tenant, class, take, cap, ord)
                             WHERE a.tenant NOT IN (SELECT tenant FROM tenants WHERE state <> 'active' AND erased_at IS NULL)
+                              AND (SELECT p.active_epoch = $7::bigint AND $7 <> ALL (p.revoked_epochs)
+                                   FROM pools p WHERE p.pool_id = $6)
                         ), locked AS MATERIALIZED (
                             SELECT a.*, pg_try_advisory_xact_lock(hashtext($1), hashtext('1:' || a.tenant)) AS got
                             FROM asked a
@@ -395,6 +403,8 @@ impl Fleet {
                         &lanes.classes,
                         &lanes.takes,
                         &lanes.caps as &[Option<i32>],
+                        holder.pool.as_str(),
+                        holder.epoch,
                     )
                     .fetch_all(&mut *tx)
                     .await?;
@@ -439,6 +449,7 @@ impl Fleet {
                         INSERT INTO background_slots (scope, tenant, slot, run_id)
                         SELECT scope, tenant, slot, run_id FROM opened
                     )"#,
+                        "$13",
                         holder.scope,
                         holder.pool.as_str(),
                         holder.worker,
@@ -451,6 +462,7 @@ impl Fleet {
                         classes,
                         &asks,
                         &lanes.costs,
+                        holder.epoch,
                     )
                     .fetch_all(&mut *tx)
                     .await?;

@@ -1,7 +1,6 @@
 //! What the reasons of waiting are made of: lanes with their running counts, pools with their workers (R3.9).
 
-use tidegate_model::{Capability, PoolId, contracts::CapabilityDescriptor};
-use tidegate_policy::eligibility::PoolOffer;
+use tidegate_model::{Capability, PoolId};
 
 use super::LaneKey;
 use crate::{
@@ -127,30 +126,6 @@ impl TenantStore {
 }
 
 impl Store {
-    /// Every pool with what its descriptor in force offers, for the eligibility rule.
-    pub async fn pool_offers(&self) -> Result<Vec<PoolOffer>, Error> {
-        let rows = sqlx::query!(
-            r#"SELECT p.pool_id, p.active_epoch, d.body AS "body?" FROM pools p
-               LEFT JOIN pool_descriptors d ON d.pool_id = p.pool_id AND d.epoch = p.active_epoch
-               ORDER BY p.pool_id"#
-        )
-        .fetch_all(self.pool())
-        .await?;
-        rows.into_iter()
-            .map(|row| {
-                // A descriptor of a contract that this release does not know is not eligible (R6.2).
-                let descriptor = row
-                    .body
-                    .and_then(|body| serde_json::from_value::<CapabilityDescriptor>(body).ok());
-                Ok(PoolOffer {
-                    pool: stored(&row.pool_id, "pools.pool_id")?,
-                    epoch: row.active_epoch,
-                    capabilities: descriptor.map(|descriptor| descriptor.capabilities),
-                })
-            })
-            .collect()
-    }
-
     /// The workers of each pool, from leases and from instances that were seen within `dead_after_ms` and do not drain.
     pub async fn pool_capacities(
         &self,

@@ -83,6 +83,8 @@ pub enum SubmittedChild {
 pub struct Parentage {
     /// Whether children are descendants of a background root.
     pub children_of_background: bool,
+    /// The class of the parent's requirements.
+    pub class: i32,
 }
 
 /// The parent's rows, read under the locks of its tree and its lease.
@@ -112,7 +114,7 @@ impl Fleet {
     ) -> Result<Option<Parentage>, Error> {
         Ok(sqlx::query_as!(
             Parentage,
-            r#"SELECT (of_background OR kind = $3) AS "children_of_background!" FROM agent_runs
+            r#"SELECT (of_background OR kind = $3) AS "children_of_background!", class FROM agent_runs
                WHERE tenant = $1 AND run_id = $2"#,
             tenant.as_str(),
             run.as_uuid(),

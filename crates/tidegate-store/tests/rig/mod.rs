@@ -10,13 +10,13 @@ use std::sync::Arc;
 use serde_json::json;
 use tidegate_model::{
     Capability, ConversationId, InstanceId, PoolId, RunId, TenantId,
-    contracts::{RequirementsContract, TaskRequirements},
+    contracts::{Needs, TaskRequirements},
     digest::canonical_digest,
     run::{PrioritySource, QuotaBucket, RunKind},
 };
 use tidegate_policy::retry::{Report, after_attempt};
 use tidegate_store::{
-    Store,
+    Author, Store,
     attempts::{
         HeldLease, LeaseKey,
         close::{CloseReport, Closed, Closer, Rules},
@@ -26,6 +26,8 @@ use tidegate_store::{
 };
 use tidegate_testkit::TestDb;
 
+/// The epoch that the pool `builtin` gets in a fresh database.
+pub const EPOCH: i64 = 1;
 pub const DAY_MS: i64 = 24 * 3_600_000;
 
 pub struct World {
@@ -45,6 +47,12 @@ impl World {
                 .expect("insert tenant");
         }
         let store = Store::new(db.pool().clone());
+        let builtin = PoolId::builtin();
+        let published = store
+            .ensure_descriptor("main", &builtin, &[Capability::chat()], &Author::system())
+            .await
+            .expect("published");
+        assert_eq!(published.value, EPOCH);
         Self {
             db,
             store,
@@ -56,6 +64,7 @@ impl World {
         Holder {
             scope: "main".to_owned(),
             pool: PoolId::builtin(),
+            epoch: EPOCH,
             worker: worker.to_owned(),
             incarnation: 1,
             instance: self.instance,
@@ -64,17 +73,15 @@ impl World {
     }
 
     pub async fn class(&self, tenant: &TenantId) -> i32 {
-        let requirements = TaskRequirements {
-            contract: RequirementsContract::V1,
-            tenant: tenant.clone(),
-            capability: Capability::chat(),
-        };
+        let requirements =
+            TaskRequirements::new(tenant.clone(), Capability::chat(), Needs::default());
         let digest = canonical_digest(&requirements).expect("digest");
         self.store
             .tenant(tenant)
             .requirement_class(&requirements, &digest, false)
             .await
             .expect("class")
+            .expect("not too many")
     }
 
     pub async fn new_run(&self, tenant: &TenantId, kind: RunKind) -> NewRun {

@@ -55,6 +55,9 @@ pub struct Say {
     /// What the pool must offer; chat unless given
     #[arg(long)]
     capability: Option<Capability>,
+    /// What else the pool must have, JSON: '{"allowedRegions": ["eu-1"], "inputLabels": ["pii"]}'
+    #[arg(long, value_name = "JSON")]
+    requirements: Option<String>,
     /// interactive unless given; only less protection can be asked for
     #[arg(long)]
     service_class: Option<ServiceClass>,
@@ -117,6 +120,7 @@ impl Say {
         let body = SubmitTurn {
             input: self.input,
             capability: self.capability,
+            requirements: run::needs(self.requirements.as_deref())?,
             service_class: self.service_class,
             deadline: self.deadline,
             user: self.user,

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use tidegate_model::{
-    PoolId,
-    api::{PoolView, SetEpoch},
-    contracts::CapabilityDescriptor,
+    Capability, PoolId,
+    api::{PoolView, SetEpoch, SetPolicyGeneration},
+    contracts::{CapabilityDescriptor, Health},
 };
 
 use super::page::{self, PageFlags};
@@ -29,6 +29,23 @@ pub enum PoolCommand {
         #[arg(long)]
         activate: bool,
     },
+    /// Print a descriptor to begin with: valid for a while, offering what you name
+    Template {
+        /// The pool
+        pool: PoolId,
+        /// What it offers
+        #[arg(required = true)]
+        capabilities: Vec<Capability>,
+        /// Its epoch; raised with every descriptor of the pool
+        #[arg(long, default_value_t = 1)]
+        epoch: i64,
+        /// How long it is valid, its evidence of health included
+        #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3660))]
+        days: u32,
+        /// The policy generation under which it was vetted
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        policy_generation: i64,
+    },
     /// Put a published epoch in force
     Activate {
         /// The pool
@@ -37,6 +54,29 @@ pub enum PoolCommand {
         epoch: i64,
         /// The epoch in force as you know it; what the server says now unless given
         #[arg(long, value_name = "EPOCH")]
+        expected: Option<i64>,
+        /// An epoch whose attempts may end what they have begun, instead of those that drain already and the one in force;
+        /// may be repeated
+        #[arg(long, value_name = "EPOCH")]
+        drain: Vec<i64>,
+        /// Let no other epoch's attempts end: they are told to stop and go back to the queue
+        #[arg(long, conflicts_with = "drain")]
+        drain_none: bool,
+    },
+    /// Take an epoch away for good: its attempts are told to stop, and nothing uses it again
+    Revoke {
+        /// The pool
+        pool: PoolId,
+        /// The epoch
+        epoch: i64,
+    },
+    /// Show the policy generation in force, or raise it: descriptors of any other one serve nothing
+    Generation {
+        /// Raise it to this; needs a super_admin's key
+        #[arg(long, value_name = "N")]
+        raise: Option<i64>,
+        /// The generation in force as you know it; what the server says now unless given
+        #[arg(long, value_name = "N", requires = "raise")]
         expected: Option<i64>,
     },
     /// List pools with what they offer
@@ -47,14 +87,32 @@ impl PoolCommand {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Outcome {
         let output = context.output;
+        if let Self::Template {
+            pool,
+            capabilities,
+            epoch,
+            days,
+            policy_generation,
+        } = self
+        {
+            let descriptor = CapabilityDescriptor {
+                policy_generation,
+                ..CapabilityDescriptor::new(pool, epoch, capabilities, healthy_for(days))
+            };
+            output.show(&descriptor, |descriptor| {
+                serde_json::to_string_pretty(descriptor).unwrap_or_default()
+            });
+            return Ok(Exit::Success);
+        }
         let client = context.client(Who::Controller)?;
         match self {
+            Self::Template { .. } => {}
             Self::Publish { file, activate } => {
                 let descriptor = read_descriptor(&file)?;
                 let published = client.publish_descriptor(&descriptor).await?;
                 if activate {
                     let (pool, epoch) = (descriptor.pool_id, descriptor.descriptor_epoch);
-                    let view = activate_epoch(&client, &pool, epoch, None).await?;
+                    let view = activate_epoch(&client, &pool, epoch, None, None).await?;
                     output.show(&view, |view| list(std::slice::from_ref(view)));
                 } else {
                     output.show(&published, |published| {
@@ -69,9 +127,30 @@ impl PoolCommand {
                 pool,
                 epoch,
                 expected,
+                drain,
+                drain_none,
             } => {
-                let view = activate_epoch(&client, &pool, epoch, expected).await?;
+                let draining = (drain_none || !drain.is_empty()).then_some(drain);
+                let view = activate_epoch(&client, &pool, epoch, expected, draining).await?;
                 output.show(&view, |view| list(std::slice::from_ref(view)));
+            }
+            Self::Revoke { pool, epoch } => {
+                let view = client.revoke_pool_epoch(&pool, epoch).await?;
+                output.show(&view, |view| list(std::slice::from_ref(view)));
+            }
+            Self::Generation { raise, expected } => {
+                let generation = match raise {
+                    None => client.policy_generation().await?,
+                    Some(active) => {
+                        let expected = match expected {
+                            Some(expected) => expected,
+                            None => client.policy_generation().await?.active,
+                        };
+                        let body = SetPolicyGeneration { expected, active };
+                        client.set_policy_generation(&body).await?
+                    }
+                };
+                output.show(&generation, |generation| generation.active.to_string());
             }
             Self::List(page) => {
                 let answer = client.pools(&page.query()).await?;
@@ -88,12 +167,17 @@ async fn activate_epoch(
     pool: &PoolId,
     active: i64,
     expected: Option<i64>,
+    draining: Option<Vec<i64>>,
 ) -> Outcome<PoolView> {
     let expected = match expected {
         Some(expected) => Some(expected),
         None => current_epoch(client, pool).await?,
     };
-    let body = SetEpoch { expected, active };
+    let body = SetEpoch {
+        expected,
+        active,
+        draining,
+    };
     Ok(client.set_pool_epoch(pool, &body).await?)
 }
 
@@ -108,6 +192,15 @@ async fn current_epoch(client: &tidegate_client::Client, pool: &PoolId) -> Outco
             Some(cursor) => query.cursor = Some(cursor),
             None => return Ok(None),
         }
+    }
+}
+
+/// Evidence from now on; the server's clock decides later whether it still counts.
+fn healthy_for(days: u32) -> Health {
+    let checked_at = crate::time::now();
+    Health {
+        checked_at,
+        valid_until: checked_at + chrono::Duration::days(i64::from(days)),
     }
 }
 
@@ -135,6 +228,8 @@ fn list(pools: &[PoolView]) -> String {
             "epoch in force",
             "offers",
             "published epochs",
+            "draining",
+            "revoked",
             "running",
         ],
         pools.iter().map(|pool| {
@@ -142,16 +237,18 @@ fn list(pools: &[PoolView]) -> String {
                 let names: Vec<&str> = found.capabilities.iter().map(AsRef::as_ref).collect();
                 names.join(" ")
             });
-            let epochs: Vec<String> = pool
-                .epochs
-                .iter()
-                .map(|epoch| epoch.epoch.to_string())
-                .collect();
+            let numbers = |epochs: &[i64]| {
+                let epochs: Vec<String> = epochs.iter().map(ToString::to_string).collect();
+                epochs.join(" ")
+            };
+            let epochs: Vec<i64> = pool.epochs.iter().map(|epoch| epoch.epoch).collect();
             [
                 pool.pool_id.to_string(),
                 or_dash(pool.active_descriptor_epoch),
                 offers,
-                epochs.join(" "),
+                numbers(&epochs),
+                numbers(&pool.draining_epochs),
+                numbers(&pool.revoked_epochs),
                 pool.running.to_string(),
             ]
         }),

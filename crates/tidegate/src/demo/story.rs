@@ -266,6 +266,7 @@ async fn say(client: &Client, conversation: ConversationId, input: &str) -> Outc
     let turn = SubmitTurn {
         input: input.to_owned(),
         capability: None,
+        requirements: None,
         service_class: None,
         deadline: None,
         user: None,

@@ -68,6 +68,7 @@ pub async fn submit_background(world: &World, each: usize) {
         for _ in 0..each {
             let run = SubmitRun {
                 capability: Capability::chat(),
+                requirements: None,
                 input: serde_json::json!({"text": "count"}),
                 service_class: None,
                 priority: None,

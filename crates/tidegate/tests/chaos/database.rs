@@ -31,6 +31,7 @@ async fn a_database_restart_loses_no_run() {
                     let turn = SubmitTurn {
                         input: "hello".to_owned(),
                         capability: None,
+                        requirements: None,
                         service_class: None,
                         deadline: None,
                         user: None,

@@ -152,6 +152,7 @@ impl Ledger {
         let turn = SubmitTurn {
             input: input.to_owned(),
             capability: None,
+            requirements: None,
             service_class: None,
             deadline: None,
             user: None,

@@ -260,6 +260,7 @@ pub async fn turn(client: &Client) -> RunId {
     let turn = SubmitTurn {
         input: "hello".to_owned(),
         capability: None,
+        requirements: None,
         service_class: None,
         deadline: None,
         user: None,

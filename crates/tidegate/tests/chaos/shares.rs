@@ -48,6 +48,7 @@ async fn submit(engine: &Engine, tenant: &str, count: usize) {
     let member = principal(Role::Member, Some(tenant));
     let run = SubmitRun {
         capability: Capability::chat(),
+        requirements: None,
         input: json!({"text": "hello"}),
         service_class: None,
         priority: None,

@@ -18,12 +18,13 @@ use tidegate_model::{
         ClaimRequest, CreateConversation, CreateKey, CreateTenant, KeyGrants, PROTOCOL_VERSION,
         ProviderKind, PutModel, PutProvider, QueueReasonView, SubmitRun, SubmitTurn,
     },
+    contracts::CapabilityDescriptor,
     principal::{KeyScope, Role},
     queue_reason::QueueReason,
     run::{RunKind, RunState},
 };
 use tidegate_store::Store;
-use tidegate_testkit::{Proc, Running, TestDb};
+use tidegate_testkit::{Proc, Running, TestDb, lasting_health};
 
 use crate::rig::{KEY, PATIENCE, ready, run, serve, with_database};
 
@@ -141,6 +142,7 @@ impl World {
         let turn = SubmitTurn {
             input: input.to_owned(),
             capability: None,
+            requirements: None,
             service_class: None,
             deadline: None,
             user: None,
@@ -375,13 +377,14 @@ async fn offered_by_nobody(world: &World) {
     );
     let dir = tempfile::tempdir().expect("directory");
     let file = dir.path().join("descriptor.json");
-    let descriptor = json!({
-        "contract": "capability-descriptor.v1",
-        "poolId": "reports",
-        "descriptorEpoch": 1,
-        "capabilities": ["report.build"],
-    });
-    std::fs::write(&file, descriptor.to_string()).expect("file");
+    let descriptor = CapabilityDescriptor::new(
+        "reports".parse().expect("pool"),
+        1,
+        vec!["report.build".parse().expect("capability")],
+        lasting_health(),
+    );
+    let descriptor = serde_json::to_string(&descriptor).expect("JSON");
+    std::fs::write(&file, descriptor).expect("file");
     let controller = world
         .key(Role::PoolController, None, None, Vec::new())
         .await;
@@ -492,6 +495,7 @@ impl Background {
     async fn run(&self, text: &str) -> RunId {
         let run = SubmitRun {
             capability: tidegate_model::Capability::chat(),
+            requirements: None,
             input: json!({ "text": text }),
             service_class: None,
             priority: None,

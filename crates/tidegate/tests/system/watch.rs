@@ -137,6 +137,7 @@ async fn watching_a_requeued_run_ends_with_its_last_end() {
     let world = World::new().await;
     let submit = SubmitRun {
         capability: "chat".parse().expect("capability"),
+        requirements: None,
         input: json!("hello"),
         service_class: None,
         priority: None,

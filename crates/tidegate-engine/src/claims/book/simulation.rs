@@ -80,7 +80,6 @@ struct Simulation {
     open: Vec<Vec<usize>>,
     started: Vec<usize>,
     stored: BTreeMap<TenantId, u64>,
-    capabilities: Vec<Capability>,
     weights: Arc<HashMap<TenantId, u32>>,
     dice: u64,
 }
@@ -100,7 +99,6 @@ impl Simulation {
                 .collect(),
             open: vec![Vec::new(); owners.len()],
             started: vec![0; owners.len()],
-            capabilities: owners.iter().map(|own| own.capability.clone()).collect(),
             weights: Arc::new(
                 owners
                     .iter()
@@ -183,7 +181,7 @@ impl Simulation {
         }
         let free = self.instances[instance].free;
         let want = Want {
-            capabilities: &self.capabilities,
+            serves: &Everything,
             runs: free,
             background: free,
             fair: true,

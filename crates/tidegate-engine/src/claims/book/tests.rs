@@ -69,7 +69,7 @@ fn asked(book: &Book) -> Vec<(String, i32, i32)> {
 
 fn plan(book: &Book) -> Vec<LaneAsk> {
     let want = Want {
-        capabilities: &[Capability::chat()],
+        serves: &Everything,
         runs: 10,
         background: 10,
         fair: true,

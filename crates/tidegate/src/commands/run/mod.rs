@@ -15,6 +15,7 @@ use tidegate_client::Client;
 use tidegate_model::{
     RunId,
     api::{BulkOutcome, EffectView, RunView},
+    contracts::Needs,
     run::PrioritySource,
 };
 
@@ -289,6 +290,17 @@ fn in_question(effects: &[EffectView]) -> String {
 }
 
 /// Refuses a text that is no JSON, by the flag's name.
+/// What a run needs besides its capability, as `--requirements` gives it.
+pub(crate) fn needs(text: Option<&str>) -> Outcome<Option<Needs>> {
+    let Some(text) = text else { return Ok(None) };
+    serde_json::from_str(text).map(Some).map_err(|error| {
+        Failure::usage(format!("--requirements cannot be used: {error}")).remedy(
+            "for example --requirements '{\"allowedRegions\": [\"eu-1\"], \"sandbox\": \"container\"}'; \
+             docs/how-to/add-a-pool.md lists the members",
+        )
+    })
+}
+
 pub(super) fn json(flag: &str, text: &str) -> Outcome<serde_json::Value> {
     serde_json::from_str(text).map_err(|error| {
         Failure::usage(format!("{flag} is no JSON: {error}"))

@@ -9,7 +9,7 @@ use tidegate_model::{
     run::ServiceClass,
 };
 
-use super::{follow, json, one};
+use super::{follow, json, needs, one};
 use crate::{cli::Context, exit::Exit, failure::Outcome};
 
 /// A business task.
@@ -17,6 +17,9 @@ use crate::{cli::Context, exit::Exit, failure::Outcome};
 pub struct Submit {
     /// What the pool must offer
     capability: Capability,
+    /// What else the pool must have, JSON: '{"allowedRegions": ["eu-1"], "tools": [{"name": "web/search", "versions": "^2"}]}'
+    #[arg(long, value_name = "JSON")]
+    requirements: Option<String>,
     /// Passed to the worker as it is, JSON; numbers are 64-bit integers or doubles. Chat wants a text: '"hello"'
     #[arg(long, value_name = "JSON", default_value = "null")]
     input: String,
@@ -58,6 +61,7 @@ impl Submit {
         let bounded = self.budget_tokens.is_some() || self.budget_ms.is_some();
         let body = SubmitRun {
             capability: self.capability,
+            requirements: needs(self.requirements.as_deref())?,
             input: json("--input", &self.input)?,
             service_class: self.service_class,
             priority: self.priority,

@@ -22,7 +22,7 @@ use tidegate_model::{
         FailRun, KeyGrants, Lease, PROTOCOL_VERSION, SetEpoch, SubmitChild, SubmitRun, SubmitTurn,
         WaitForChildren, WaitRun,
     },
-    contracts::{CapabilityDescriptor, DescriptorContract},
+    contracts::CapabilityDescriptor,
     principal::{KeyScope, Role},
     run::WaitMode,
 };
@@ -189,13 +189,7 @@ async fn publish_pool(world: &World) -> String {
         .expect("key");
     let secret = controller.secret.expect("shown once");
     let controller = Client::new(admin.base_url(), secret).expect("client");
-    let descriptor = CapabilityDescriptor {
-        contract: DescriptorContract::V1,
-        pool_id: pool.clone(),
-        descriptor_epoch: 1,
-        runtime_digest: None,
-        capabilities: vec![capability()],
-    };
+    let descriptor = CapabilityDescriptor::new(pool.clone(), 1, vec![capability()], tidegate_testkit::lasting_health());
     controller
         .publish_descriptor(&descriptor)
         .await
@@ -203,6 +197,7 @@ async fn publish_pool(world: &World) -> String {
     let epoch = SetEpoch {
         expected: None,
         active: 1,
+        draining: None,
     };
     controller
         .set_pool_epoch(&pool, &epoch)
@@ -262,6 +257,7 @@ async fn turn(client: &Client) -> Result<Vec<RunId>, tidegate_client::Error> {
     let turn = SubmitTurn {
         input: "hello".to_owned(),
         capability: None,
+        requirements: None,
         service_class: None,
         deadline: None,
         user: None,
@@ -287,6 +283,7 @@ async fn task(
 ) -> Result<Vec<RunId>, tidegate_client::Error> {
     let run = SubmitRun {
         capability: capability(),
+        requirements: None,
         input: json!({"children": children}),
         service_class: None,
         priority: None,
@@ -385,6 +382,7 @@ async fn has_all_children(
             fence: lease.fence,
             key: format!("child-{number}"),
             capability: capability(),
+            requirements: None,
             // The first one has children of its own.
             input: json!({"children": if number == 0 { children / 2 } else { 0 }}),
             service_class: None,

@@ -1,0 +1,110 @@
+//! Pools: immutable descriptors, the epoch in force and those that drain or are revoked (R5.1, R5.3, R18).
+
+pub mod epochs;
+pub mod publish;
+
+use std::sync::Arc;
+
+use tidegate_model::{
+    api::{DescriptorEpochView, PoolView},
+    digest::Digest,
+};
+use tidegate_policy::eligibility::{Moment, PoolOffer};
+
+use crate::{Error, Store, error::stored};
+
+/// All pools at one moment, as routing needs them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolOffers {
+    /// Every pool with the descriptor in force.
+    pub offers: Vec<PoolOffer>,
+    /// When they were read, and the policy generation in force.
+    pub moment: Moment,
+}
+
+fn digest_text(bytes: &[u8]) -> Result<String, Error> {
+    let bytes: [u8; 32] = bytes.try_into().map_err(|_| Error::Corrupt {
+        what: "pool_descriptors.digest",
+    })?;
+    Ok(Digest(bytes).to_string())
+}
+
+impl Store {
+    /// Every pool with its descriptor in force, for the eligibility rule. What was revoked is not in force.
+    pub async fn pool_offers(&self, scope: &str) -> Result<PoolOffers, Error> {
+        let moment = sqlx::query!(
+            r#"SELECT clock_timestamp() AS "now!",
+                      coalesce((SELECT generation FROM policy_generations WHERE scope = $1), 1) AS "generation!""#,
+            scope,
+        )
+        .fetch_one(self.pool())
+        .await?;
+        let rows = sqlx::query!(
+            r#"SELECT p.pool_id, d.epoch AS "epoch?", d.body AS "body?" FROM pools p
+               LEFT JOIN pool_descriptors d ON d.pool_id = p.pool_id AND d.epoch = p.active_epoch
+                AND d.epoch <> ALL (p.revoked_epochs)
+               ORDER BY p.pool_id"#
+        )
+        .fetch_all(self.pool())
+        .await?;
+        let offers = rows.into_iter().map(|row| {
+            // A descriptor of a contract that this release does not know is not eligible (R6.2).
+            let descriptor = row.body.and_then(|body| serde_json::from_value(body).ok());
+            Ok(PoolOffer {
+                pool: stored(&row.pool_id, "pools.pool_id")?,
+                epoch: row.epoch,
+                descriptor: descriptor.map(Arc::new),
+            })
+        });
+        Ok(PoolOffers {
+            offers: offers.collect::<Result<_, Error>>()?,
+            moment: Moment {
+                now: moment.now,
+                policy_generation: moment.generation,
+            },
+        })
+    }
+
+    /// Every pool with its descriptors and how much it runs.
+    pub async fn list_pools(&self) -> Result<Vec<PoolView>, Error> {
+        let pools = sqlx::query!(
+            r#"SELECT p.pool_id, p.active_epoch, p.draining_epochs, p.revoked_epochs,
+                      (SELECT count(*) FROM run_leases l WHERE l.pool = p.pool_id) AS "running!"
+               FROM pools p ORDER BY p.pool_id"#
+        )
+        .fetch_all(self.pool())
+        .await?;
+        let descriptors = sqlx::query!(
+            "SELECT pool_id, epoch, digest, body, published_at FROM pool_descriptors ORDER BY pool_id, epoch"
+        )
+        .fetch_all(self.pool())
+        .await?;
+        pools
+            .into_iter()
+            .map(|pool| {
+                let mut view = PoolView {
+                    pool_id: stored(&pool.pool_id, "pools.pool_id")?,
+                    active_descriptor_epoch: pool
+                        .active_epoch
+                        .filter(|epoch| !pool.revoked_epochs.contains(epoch)),
+                    draining_epochs: pool.draining_epochs,
+                    revoked_epochs: pool.revoked_epochs,
+                    descriptor: None,
+                    epochs: Vec::new(),
+                    running: pool.running,
+                };
+                for row in descriptors.iter().filter(|row| row.pool_id == pool.pool_id) {
+                    if Some(row.epoch) == view.active_descriptor_epoch {
+                        view.descriptor = serde_json::from_value(row.body.clone()).ok();
+                    }
+                    view.epochs.push(DescriptorEpochView {
+                        epoch: row.epoch,
+                        digest: digest_text(&row.digest)?,
+                        published_at: row.published_at,
+                    });
+                }
+                Ok(view)
+            })
+            .collect()
+    }
+}
