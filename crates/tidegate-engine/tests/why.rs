@@ -22,6 +22,8 @@ mod reasons;
 mod retention;
 #[path = "why/rig.rs"]
 mod rig;
+#[path = "why/routing.rs"]
+mod routing;
 #[path = "why/schedules.rs"]
 mod schedules;
 #[path = "why/tree.rs"]

@@ -12,7 +12,9 @@ pub struct ForeignRegion(pub Region);
 
 /// The needs of a child, given what it asks for and what its parent needs.
 pub fn of_child(mut asked: Needs, parent: &Needs) -> Result<Needs, ForeignRegion> {
-    asked.input_labels.extend(parent.input_labels.iter().cloned());
+    asked
+        .input_labels
+        .extend(parent.input_labels.iter().cloned());
     asked.sandbox = asked.sandbox.max(parent.sandbox);
     if asked.allowed_regions.is_empty() {
         asked.allowed_regions.clone_from(&parent.allowed_regions);
@@ -40,14 +42,23 @@ mod tests {
     /// R9.3: what holds for the parent's data holds for the child, whatever the child says.
     #[test]
     fn a_child_keeps_what_its_parent_is_bound_to() {
-        let parent = needs(json!({"inputLabels": ["pii"], "allowedRegions": ["eu-1", "eu-2"], "sandbox": "container",
-            "tools": [{"name": "web/search", "versions": "*"}]}));
+        let parent = needs(
+            json!({"inputLabels": ["pii"], "allowedRegions": ["eu-1", "eu-2"], "sandbox": "container",
+            "tools": [{"name": "web/search", "versions": "*"}]}),
+        );
         let cases = [
-            (json!({}), json!({"inputLabels": ["pii"], "allowedRegions": ["eu-1", "eu-2"], "sandbox": "container"})),
-            (json!({"inputLabels": ["internal"], "allowedRegions": ["eu-2"], "sandbox": "process"}),
-             json!({"inputLabels": ["internal", "pii"], "allowedRegions": ["eu-2"], "sandbox": "container"})),
-            (json!({"sandbox": "vm"}),
-             json!({"inputLabels": ["pii"], "allowedRegions": ["eu-1", "eu-2"], "sandbox": "vm"})),
+            (
+                json!({}),
+                json!({"inputLabels": ["pii"], "allowedRegions": ["eu-1", "eu-2"], "sandbox": "container"}),
+            ),
+            (
+                json!({"inputLabels": ["internal"], "allowedRegions": ["eu-2"], "sandbox": "process"}),
+                json!({"inputLabels": ["internal", "pii"], "allowedRegions": ["eu-2"], "sandbox": "container"}),
+            ),
+            (
+                json!({"sandbox": "vm"}),
+                json!({"inputLabels": ["pii"], "allowedRegions": ["eu-1", "eu-2"], "sandbox": "vm"}),
+            ),
         ];
         for (asked, given) in cases {
             assert_eq!(of_child(needs(asked), &parent), Ok(needs(given)));

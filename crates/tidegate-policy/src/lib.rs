@@ -7,8 +7,8 @@
 //! no function panics on any input; arithmetic is checked or saturating.
 
 pub mod buckets;
-pub mod egress;
 pub mod delegation;
+pub mod egress;
 pub mod eligibility;
 pub mod estimates;
 pub mod fairness;

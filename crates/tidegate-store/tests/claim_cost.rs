@@ -8,13 +8,10 @@ mod rig;
 use rig::{World, tenant};
 use sqlx::{AssertSqlSafe, PgConnection};
 use tidegate_model::{
-    InstanceId, RunId, TenantId,
+    RunId, TenantId,
     run::{QuotaBucket, RunKind},
 };
-use tidegate_store::{
-    Store,
-    attempts::open::{LaneAsk, OpenedLease, Place},
-};
+use tidegate_store::attempts::open::{LaneAsk, OpenedLease, Place};
 use tidegate_testkit::TestCluster;
 
 /// Buffers of a claim of 100 at most.
@@ -36,12 +33,7 @@ async fn counting() -> World {
     .execute(db.pool())
     .await
     .expect("an extension of every PostgreSQL");
-    let store = Store::new(db.pool().clone());
-    World {
-        db,
-        store,
-        instance: InstanceId::new(),
-    }
+    World::of(db).await
 }
 
 /// Queues `runs` more copies of the model for the tenants `prefix`0 and on.

@@ -27,7 +27,7 @@ ALTER TABLE run_queue ADD CHECK (bucket IN (0, 1, 2));
 ALTER TABLE run_leases
     ADD CHECK (bucket IN (0, 1, 2)),
     ADD CHECK (charged >= 0),
-    ADD CHECK (stop_reason IN ('cancel', 'deadline', 'budget', 'parent_ended')),
+    ADD CHECK (stop_reason IN ('cancel', 'deadline', 'budget', 'parent_ended', 'epoch_withdrawn')),
     ADD CHECK ((stop_reason IS NULL) = (stop_requested_at IS NULL));
 
 ALTER TABLE run_parked

@@ -58,9 +58,14 @@ impl Rig {
             .expect("key");
         let controller =
             Client::new(admin.base_url(), controller.secret.expect("shown once")).expect("client");
-        let descriptor = CapabilityDescriptor::new(pool.clone(), 1, ["demo.words", "demo.count", "demo.line"]
+        let descriptor = CapabilityDescriptor::new(
+            pool.clone(),
+            1,
+            ["demo.words", "demo.count", "demo.line"]
                 .map(|name| name.parse().expect("capability"))
-                .to_vec(), tidegate_testkit::lasting_health());
+                .to_vec(),
+            tidegate_testkit::lasting_health(),
+        );
         controller
             .publish_descriptor(&descriptor)
             .await

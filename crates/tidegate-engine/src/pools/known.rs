@@ -123,7 +123,10 @@ impl PoolsKnown {
     /// What a pool may serve; the reason where that is nothing, `None` inside where the pool is not known.
     pub(crate) fn served(&self, pool: &PoolId) -> Result<Arc<Served>, Option<PoolReason>> {
         let offers = &self.evaluated.offers;
-        let offer = offers.iter().find(|offer| offer.pool == *pool).ok_or(None)?;
+        let offer = offers
+            .iter()
+            .find(|offer| offer.pool == *pool)
+            .ok_or(None)?;
         let epoch = offer.epoch.ok_or(PoolReason::DescriptorEpochStale)?;
         let descriptor = offer.descriptor.as_ref().ok_or(PoolReason::UnknownField)?;
         if let Some(reason) = eligibility::closed(descriptor, self.moment()).next() {
@@ -162,8 +165,8 @@ impl Served {
 
     /// Finds out whether it may serve a class of these requirements.
     pub(crate) fn learn(&self, class: i32, task: Option<&TaskRequirements>) {
-        let serves = task
-            .is_some_and(|task| eligibility::unmet(&self.descriptor, task).next().is_none());
+        let serves =
+            task.is_some_and(|task| eligibility::unmet(&self.descriptor, task).next().is_none());
         self.classes.lock().insert(class, serves);
     }
 }

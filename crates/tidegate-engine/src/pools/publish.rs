@@ -107,7 +107,9 @@ fn check_lists(descriptor: &CapabilityDescriptor) -> Result<(), Error> {
         &descriptor.resource_scopes,
         ResourceScope::as_str,
     )?;
-    set("tools", &descriptor.tools, |tool| (&tool.name, &tool.version))?;
+    set("tools", &descriptor.tools, |tool| {
+        (&tool.name, &tool.version)
+    })?;
     set("runtimes", &descriptor.runtimes, |runtime| {
         (&runtime.name, &runtime.version)
     })?;
@@ -125,11 +127,19 @@ fn check_lists(descriptor: &CapabilityDescriptor) -> Result<(), Error> {
     for (field, named) in [
         (
             "schemas",
-            descriptor.schemas.iter().map(|range| &range.capability).collect::<Vec<_>>(),
+            descriptor
+                .schemas
+                .iter()
+                .map(|range| &range.capability)
+                .collect::<Vec<_>>(),
         ),
         (
             "qualityGates",
-            descriptor.quality_gates.iter().map(|gate| &gate.capability).collect(),
+            descriptor
+                .quality_gates
+                .iter()
+                .map(|gate| &gate.capability)
+                .collect(),
         ),
     ] {
         if let Some(other) = named

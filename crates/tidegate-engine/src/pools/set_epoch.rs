@@ -42,14 +42,22 @@ pub async fn set_epoch(
         MoveEpoch::InForce => {}
         MoveEpoch::NoPool => return Err(Error::not_found("pool")),
         MoveEpoch::NotPublished(epoch) => {
-            let field = if epoch == active { "active" } else { "draining" };
+            let field = if epoch == active {
+                "active"
+            } else {
+                "draining"
+            };
             return Err(Error::invalid(
                 field,
                 format!("epoch {epoch} of pool {pool} is not published; publish it first"),
             ));
         }
         MoveEpoch::Revoked(epoch) => {
-            let field = if epoch == active { "active" } else { "draining" };
+            let field = if epoch == active {
+                "active"
+            } else {
+                "draining"
+            };
             return Err(Error::invalid(
                 field,
                 format!(

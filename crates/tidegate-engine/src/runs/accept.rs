@@ -360,7 +360,10 @@ pub(crate) fn check_bounds(wanted: &Wanted) -> Result<(), Error> {
 const NEEDS_MAX: usize = 64;
 
 pub(crate) fn check_needs(needs: &Needs) -> Result<(), Error> {
-    let modalities = needs.model.as_ref().map_or(0, |model| model.modalities.len());
+    let modalities = needs
+        .model
+        .as_ref()
+        .map_or(0, |model| model.modalities.len());
     for (field, count) in [
         ("inputLabels", needs.input_labels.len()),
         ("tools", needs.tools.len()),
@@ -403,7 +406,11 @@ pub(crate) async fn check_prompt(
     if !offered.contains(&task.capability) || prompt(input).is_ok() {
         return Ok(());
     }
-    let builtin_only = engine.pools().await?.sort_class(class, Some(task)).is_builtin_only()
+    let builtin_only = engine
+        .pools()
+        .await?
+        .sort_class(class, Some(task))
+        .is_builtin_only()
         && engine.pools_now().await?.sort(task).is_builtin_only();
     refuse_no_prompt(builtin_only, input)
 }

@@ -142,7 +142,11 @@ async fn new_child(
         .ok_or_else(lease_lost)?;
     let settings = engine.settings();
     let budget = request.budget.unwrap_or_default();
-    let needs = child_needs(engine, parentage.class, request.requirements.unwrap_or_default());
+    let needs = child_needs(
+        engine,
+        parentage.class,
+        request.requirements.unwrap_or_default(),
+    );
     let task = TaskRequirements::new(parent.key.tenant.clone(), request.capability, needs.await?);
     let pools = engine.eligible(&task).await?;
     refuse_no_prompt(pools.is_builtin_only(), &request.input)?;

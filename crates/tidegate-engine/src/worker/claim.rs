@@ -48,9 +48,7 @@ pub async fn claim_until(
     let until = Instant::now() + Duration::from_millis(request.wait_ms);
     let poll = Duration::from_millis(u64::from(engine.settings().claim_poll_ms));
     let background = request.max_background != Some(0);
-    let waiting = engine
-        .claims()
-        .wait_for(pool, background, request.max);
+    let waiting = engine.claims().wait_for(pool, background, request.max);
     loop {
         let woken = waiting.woken();
         tokio::pin!(woken);

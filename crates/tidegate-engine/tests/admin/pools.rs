@@ -1,15 +1,18 @@
+use serde_json::json;
 use tidegate_engine::pools;
 use tidegate_model::{
-    Capability, Code,
-    api::SetEpoch,
-    contracts::CapabilityDescriptor,
-    principal::Role,
+    Capability, Code, api::SetEpoch, contracts::CapabilityDescriptor, principal::Role,
 };
 
 use crate::rig::{World, as_role, id, operator, refused};
 
 fn descriptor(epoch: i64, capabilities: &[&str]) -> CapabilityDescriptor {
-    CapabilityDescriptor::new(id("gpu"), epoch, capabilities.iter().map(|name| id(name)).collect(), tidegate_testkit::lasting_health())
+    CapabilityDescriptor::new(
+        id("gpu"),
+        epoch,
+        capabilities.iter().map(|name| id(name)).collect(),
+        tidegate_testkit::lasting_health(),
+    )
 }
 
 /// R5.1: immutable once published; the same content again is a repeat.
@@ -37,7 +40,7 @@ async fn a_descriptor_never_changes() {
         (2, descriptor(3, &["chat"]), "descriptorEpoch"),
         (0, descriptor(0, &["chat"]), "descriptorEpoch"),
         (2, descriptor(2, &[]), "capabilities"),
-        (2, descriptor(2, &["chat", "chat"]), "capabilities"),
+        (2, descriptor(2, &["chat", "chat"]), "capabilities[1]"),
         (
             2,
             CapabilityDescriptor {
@@ -78,7 +81,11 @@ async fn an_epoch_only_rises_and_one_of_two_wins() {
             &engine,
             &controller,
             &id("gpu"),
-            SetEpoch { expected, active, draining: None },
+            SetEpoch {
+                expected,
+                active,
+                draining: None,
+            },
         )
         .await
     };
@@ -177,7 +184,11 @@ async fn a_move_without_expected_is_told_what_that_means() {
             &engine,
             &controller,
             &id("gpu"),
-            SetEpoch { expected, active, draining: None },
+            SetEpoch {
+                expected,
+                active,
+                draining: None,
+            },
         )
         .await
     };
@@ -195,4 +206,74 @@ async fn a_move_without_expected_is_told_what_that_means() {
         let problem = set(None, active).await.unwrap_err().problem();
         assert_eq!(problem.field.as_deref(), Some("active"), "{active}");
     }
+}
+
+/// R5.1, Bad input: each member of a descriptor that cannot be meant is named; nothing is published.
+#[tokio::test]
+async fn a_descriptor_that_cannot_be_meant_is_refused_by_field() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let controller = as_role(Role::PoolController, None);
+    let tool = json!({"name": "web/search", "version": "1.0.0", "schemaDigest": format!("sha256:{}", "0".repeat(64))});
+    let gate = |capability: &str, until: &str| json!({"capability": capability, "passedAt": "2026-01-01T00:00:00Z", "validUntil": until});
+    let span = |from: &str, until: &str| json!({"checkedAt": from, "validUntil": until});
+    let bad = [
+        ("policyGeneration", json!(0), "policyGeneration"),
+        ("labels", json!(["pii", "pii"]), "labels[1]"),
+        ("regions", json!(["eu", "us", "eu"]), "regions[2]"),
+        ("tools", json!([tool, tool]), "tools[1]"),
+        (
+            "resourceScopes",
+            json!((0..1_001).map(|n| format!("repo:{n}")).collect::<Vec<_>>()),
+            "resourceScopes",
+        ),
+        (
+            "schemas",
+            json!([{"capability": "ocr", "task": "*", "result": "*"}]),
+            "schemas",
+        ),
+        (
+            "qualityGates",
+            json!([gate("ocr", "2027-01-01T00:00:00Z")]),
+            "qualityGates",
+        ),
+        (
+            "qualityGates",
+            json!([gate("chat", "2025-01-01T00:00:00Z")]),
+            "qualityGates[0].validUntil",
+        ),
+        (
+            "health",
+            span("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
+            "health.validUntil",
+        ),
+        (
+            "health",
+            span("1900-01-01T00:00:00Z", "1999-01-01T00:00:00Z"),
+            "health.validUntil",
+        ),
+        ("expiresAt", json!("+262142-01-01T00:00:00Z"), "expiresAt"),
+        (
+            "model",
+            json!({"contextTokens": 0, "modalities": []}),
+            "model.contextTokens",
+        ),
+        ("runtimeDigest", json!(""), "runtimeDigest"),
+    ];
+    for (member, value, field) in bad {
+        let mut written = serde_json::to_value(descriptor(1, &["chat"])).unwrap();
+        written[member] = value;
+        let content = serde_json::from_value(written).unwrap();
+        let error = pools::publish(&engine, &controller, &id("gpu"), 1, content)
+            .await
+            .unwrap_err();
+        assert_eq!(error.problem().field.as_deref(), Some(field));
+    }
+    assert!(
+        !pools::list(&engine, &controller)
+            .await
+            .unwrap()
+            .iter()
+            .any(|pool| pool.pool_id == id("gpu"))
+    );
 }

@@ -5,7 +5,7 @@ use tidegate_model::{
     Code, KeyId,
     api::{
         CreateTenant, PageQuery, ProviderKind, PutModel, PutProvider, PutTenantOverride,
-        PutToolServer, SetEpoch, SetTenantState,
+        PutToolServer, RevokeEpoch, SetEpoch, SetPolicyGeneration, SetTenantState,
     },
     contracts::CapabilityDescriptor,
     principal::{Role, TenantState},
@@ -45,6 +45,9 @@ const CALLS: &[(&str, &[Role], Call)] = calls! {
     "catalog::delete_tool_server": [SuperAdmin] => |e, p| catalog::delete_tool_server(e, p, &id("git"));
     "pools::publish": [PoolController] => |e, p| pools::publish(e, p, &id("gpu"), 1, descriptor());
     "pools::set_epoch": [PoolController] => |e, p| pools::set_epoch(e, p, &id("gpu"), SetEpoch { expected: None, active: 1, draining: None });
+    "pools::revoke_epoch": [SuperAdmin, PoolController] => |e, p| pools::revoke_epoch(e, p, &id("gpu"), RevokeEpoch { epoch: 1 });
+    "pools::policy_generation": [SuperAdmin, PoolController] => |e, p| pools::policy_generation(e, p);
+    "pools::set_policy_generation": [SuperAdmin] => |e, p| pools::set_policy_generation(e, p, SetPolicyGeneration { expected: 1, active: 2 });
     "pools::list": [SuperAdmin, PoolController] => |e, p| pools::list(e, p);
     "ops::audit": [SuperAdmin, TenantAdmin] => |e, p| ops::audit(e, p, &PageQuery::default());
     "ops::revisions": [SuperAdmin] => |e, p| ops::revisions(e, p, &PageQuery::default());
@@ -71,7 +74,12 @@ fn tool_server() -> PutToolServer {
 }
 
 fn descriptor() -> CapabilityDescriptor {
-    CapabilityDescriptor::new(id("gpu"), 1, vec![id("hr.employee_query")], tidegate_testkit::lasting_health())
+    CapabilityDescriptor::new(
+        id("gpu"),
+        1,
+        vec![id("hr.employee_query")],
+        tidegate_testkit::lasting_health(),
+    )
 }
 
 /// R2.2, R2.3: who may call what; a wrong role is told so and changes nothing.

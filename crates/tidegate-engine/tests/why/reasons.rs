@@ -149,7 +149,12 @@ async fn conversation_busy_names_the_turn_that_is_to_be_cancelled() {
 
 async fn publish(world: &World, pool: &PoolId, epoch: i64, capability: &str) {
     let controller = principal(Role::PoolController, None);
-    let descriptor = CapabilityDescriptor::new(pool.clone(), epoch, vec![capability.parse().expect("capability")], tidegate_testkit::lasting_health());
+    let descriptor = CapabilityDescriptor::new(
+        pool.clone(),
+        epoch,
+        vec![capability.parse().expect("capability")],
+        tidegate_testkit::lasting_health(),
+    );
     pools::publish(&world.engine, &controller, pool, epoch, descriptor)
         .await
         .expect("publish");

@@ -266,16 +266,20 @@ async fn start(db: &TestDb, settings: Settings, keyring: &Keyring) -> Engine {
     .expect("start")
 }
 
-pub async fn claim_on(engine: &Engine, pool: &PoolId, max: u32, wait_ms: u64) -> Vec<Lease> {
-    let request = ClaimRequest {
+pub fn ask(max: u32, wait_ms: u64) -> ClaimRequest {
+    ClaimRequest {
         worker_id: "w1".parse().expect("worker"),
         incarnation: 1,
         protocol_version: 1,
         max,
         max_background: None,
         wait_ms,
-    };
-    worker::claim::claim(engine, &Principal::built_in_worker(pool.clone()), request)
+    }
+}
+
+pub async fn claim_on(engine: &Engine, pool: &PoolId, max: u32, wait_ms: u64) -> Vec<Lease> {
+    let worker = Principal::built_in_worker(pool.clone());
+    worker::claim::claim(engine, &worker, ask(max, wait_ms))
         .await
         .expect("claim")
         .leases

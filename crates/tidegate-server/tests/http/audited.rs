@@ -93,6 +93,18 @@ fn writes_of_tenants_and_pools() -> Vec<(&'static str, &'static str, String, Val
             "/v1/pools/gpu/epoch",
             json!({"active": 1}),
         ),
+        named(
+            "POST",
+            "/v1/pools/{poolId}/revoke",
+            "/v1/pools/gpu/revoke",
+            json!({"epoch": 1}),
+        ),
+        named(
+            "POST",
+            "/v1/admin/policy-generation",
+            "/v1/admin/policy-generation",
+            json!({"expected": 1, "active": 2}),
+        ),
     ]
 }
 

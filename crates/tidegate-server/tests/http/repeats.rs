@@ -158,6 +158,14 @@ impl World {
                 let body = json!({"expected": null, "active": 1});
                 Sample::by(&self.controller, "/v1/pools/two/epoch", body)
             }
+            ("POST", "/v1/pools/{poolId}/revoke") => {
+                self.pool("three").await;
+                let path = "/v1/pools/three/revoke";
+                Sample::by(&self.controller, path, json!({"epoch": 1}))
+            }
+            ("POST", "/v1/admin/policy-generation") => {
+                Sample::by(operator, route.path, json!({"expected": 1, "active": 2}))
+            }
             ("POST", "/v1/admin/tenants") => {
                 Sample::by(operator, route.path, json!({"tenant": "initech"}))
             }

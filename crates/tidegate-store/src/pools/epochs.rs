@@ -189,10 +189,7 @@ async fn stop_attempts(tx: &mut PgConnection, pool: &PoolId) -> Result<u64, Erro
     .rows_affected())
 }
 
-pub(super) async fn lock_pool(
-    tx: &mut PgConnection,
-    pool: &PoolId,
-) -> Result<Option<i64>, Error> {
+pub(super) async fn lock_pool(tx: &mut PgConnection, pool: &PoolId) -> Result<Option<i64>, Error> {
     sqlx::query!(
         "INSERT INTO pools (pool_id) VALUES ($1) ON CONFLICT DO NOTHING",
         pool.as_str()
@@ -454,6 +451,7 @@ async fn builtin_capabilities(tx: &mut PgConnection) -> Result<Option<Vec<Capabi
     )
     .fetch_optional(tx)
     .await?;
-    let descriptor = body.and_then(|body| serde_json::from_value::<CapabilityDescriptor>(body).ok());
+    let descriptor =
+        body.and_then(|body| serde_json::from_value::<CapabilityDescriptor>(body).ok());
     Ok(descriptor.map(|descriptor| descriptor.capabilities))
 }

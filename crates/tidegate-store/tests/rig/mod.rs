@@ -46,6 +46,11 @@ impl World {
                 .await
                 .expect("insert tenant");
         }
+        Self::of(db).await
+    }
+
+    /// A world on a database that stands already, with the pool `builtin` published.
+    pub async fn of(db: TestDb) -> Self {
         let store = Store::new(db.pool().clone());
         let builtin = PoolId::builtin();
         let published = store

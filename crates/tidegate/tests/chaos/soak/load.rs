@@ -189,7 +189,12 @@ async fn publish_pool(world: &World) -> String {
         .expect("key");
     let secret = controller.secret.expect("shown once");
     let controller = Client::new(admin.base_url(), secret).expect("client");
-    let descriptor = CapabilityDescriptor::new(pool.clone(), 1, vec![capability()], tidegate_testkit::lasting_health());
+    let descriptor = CapabilityDescriptor::new(
+        pool.clone(),
+        1,
+        vec![capability()],
+        tidegate_testkit::lasting_health(),
+    );
     controller
         .publish_descriptor(&descriptor)
         .await
