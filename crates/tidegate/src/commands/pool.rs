@@ -14,7 +14,8 @@ use crate::{
     cli::Context,
     connection::Who,
     exit::Exit,
-    failure::{Failure, Outcome},
+    failure::Outcome,
+    files,
     output::{or_dash, table},
 };
 
@@ -112,20 +113,13 @@ async fn current_epoch(client: &tidegate_client::Client, pool: &PoolId) -> Outco
 }
 
 fn read_descriptor(file: &std::path::Path) -> Outcome<CapabilityDescriptor> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::caused(
-            Exit::Usage,
-            format!("cannot read {}", file.display()),
-            &error,
-        )
-    })?;
-    serde_json::from_str(&text).map_err(|error| {
-        Failure::usage(format!(
-            "{} is no capability-descriptor.v1: {error}",
-            file.display()
-        ))
-        .remedy("docs/how-to/add-a-pool.md shows one")
-    })
+    files::json(
+        "<FILE>",
+        file,
+        "capability-descriptor.v1",
+        "for example {\"contract\":\"capability-descriptor.v1\",\"poolId\":\"gpu\",\"descriptorEpoch\":1,\
+         \"capabilities\":[\"chat\"]}",
+    )
 }
 
 fn list(pools: &[PoolView]) -> String {

@@ -7,6 +7,7 @@ mod demo;
 mod dev;
 mod drain;
 mod effects;
+mod files;
 mod gone;
 mod idle;
 mod log;

@@ -28,7 +28,7 @@ use crate::{
     cli::Context,
     connection::Who,
     exit::Exit,
-    failure::{Failure, Outcome},
+    failure::Outcome,
     output::{duration, facts, or_dash, table, time},
 };
 
@@ -286,12 +286,4 @@ fn list(runs: &[RunView]) -> String {
 fn in_question(effects: &[EffectView]) -> String {
     let tools: Vec<&str> = effects.iter().map(|effect| effect.tool.as_str()).collect();
     tools.join(", ")
-}
-
-/// Refuses a text that is no JSON, by the flag's name.
-pub(super) fn json(flag: &str, text: &str) -> Outcome<serde_json::Value> {
-    serde_json::from_str(text).map_err(|error| {
-        Failure::usage(format!("{flag} is no JSON: {error}"))
-            .remedy(format!("for example {flag} '{{\"text\":\"hello\"}}'"))
-    })
 }

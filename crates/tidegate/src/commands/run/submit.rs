@@ -9,16 +9,17 @@ use tidegate_model::{
     run::ServiceClass,
 };
 
-use super::{follow, json, one};
-use crate::{cli::Context, exit::Exit, failure::Outcome};
+use super::{follow, one};
+use crate::{cli::Context, exit::Exit, failure::Outcome, files};
 
 /// A business task.
 #[derive(Debug, Args)]
 pub struct Submit {
     /// What the pool must offer
     capability: Capability,
-    /// Passed to the worker as it is, JSON; numbers are 64-bit integers or doubles. Chat wants a text: '"hello"'
-    #[arg(long, value_name = "JSON", default_value = "null")]
+    /// Passed to the worker as it is, JSON, or @FILE with it; numbers are 64-bit integers or doubles. Chat wants a text:
+    /// '"hello"'
+    #[arg(long, value_name = "JSON|@FILE", default_value = "null")]
     input: String,
     /// standard unless given; only less protection can be asked for
     #[arg(long)]
@@ -58,7 +59,7 @@ impl Submit {
         let bounded = self.budget_tokens.is_some() || self.budget_ms.is_some();
         let body = SubmitRun {
             capability: self.capability,
-            input: json("--input", &self.input)?,
+            input: files::json_or_file("--input", &self.input)?,
             service_class: self.service_class,
             priority: self.priority,
             deadline: self.deadline,
