@@ -196,6 +196,15 @@ async fn sealed(settings: &Settings, store: &Store) -> Vec<Finding> {
         )];
     }
     let mut findings = vec![Finding::ok("encryption key", "it is this database's")];
+    match secrets::idle_previous_key(store, &keyring).await {
+        Ok(None) => {}
+        Ok(Some(idle)) => findings.push(Finding::warn(
+            "encryption key",
+            idle,
+            "docs/how-to/rotate-the-key.md has the steps",
+        )),
+        Err(error) => findings.push(Finding::fail("encryption key", chain(&error), "")),
+    }
     match secrets::status(store, &keyring).await {
         Ok(status) => {
             for row in &status.unreadable {
