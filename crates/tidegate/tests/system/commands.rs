@@ -502,3 +502,50 @@ async fn the_contract_is_printed() {
             .starts_with("3.1")
     );
 }
+
+/// R5.3: a worker's key may come before its pool, and whoever makes it is told what is missing; of a pool in force nothing
+/// is said.
+#[tokio::test]
+async fn a_worker_key_without_a_pool_in_force_is_remarked() {
+    let world = World::new().await;
+    let create = ["--json", "key", "create", "--role", "worker", "--pool"];
+    let made = async |pool: &str| {
+        let ended = world.admin(&[&create[..], &[pool]].concat()).await;
+        ended.succeeded()
+    };
+    let silent = made("builtin").await;
+    assert_eq!(silent.stderr, "");
+    let told = made("gpu").await;
+    assert!(told.json()["secret"].is_string(), "{}", told.stdout);
+    assert!(
+        told.stderr.contains("gpu does not exist yet"),
+        "{}",
+        told.stderr
+    );
+    let dir = tidegate_testkit::scratch::directory("gpu-pool");
+    let file = dir.join("gpu.json").display().to_string();
+    let descriptor = serde_json::json!({
+        "contract": "capability-descriptor.v1",
+        "poolId": "gpu",
+        "descriptorEpoch": 1,
+        "capabilities": ["chat"],
+    });
+    std::fs::write(&file, descriptor.to_string()).expect("a file");
+    let key = ["--json", "key", "create", "--role", "pool_controller"];
+    let controller = world.admin(&key).await.succeeded();
+    let controller = controller.json()["secret"]
+        .as_str()
+        .expect("secret")
+        .to_owned();
+    let publish = world
+        .with_key(&controller, &["pool", "publish", &file])
+        .await;
+    publish.succeeded();
+    let told = made("gpu").await;
+    assert!(told.stderr.contains("pool activate gpu"), "{}", told.stderr);
+    let activate = world
+        .with_key(&controller, &["pool", "activate", "gpu", "1"])
+        .await;
+    activate.succeeded();
+    assert_eq!(made("gpu").await.stderr, "");
+}
