@@ -172,7 +172,10 @@ pub fn migrate_failure(error: &MigrateError) -> Failure {
             "check user, password and database name in CONFIG_DB_URL; the user must own the database",
         )),
         MigrateError::Failed { .. } => Failure::failed(chain(error)),
-        other => Failure::usage(chain(other)),
+        other => Failure {
+            remedy: other.remedy().map(str::to_owned),
+            ..Failure::usage(chain(other))
+        },
     }
 }
 

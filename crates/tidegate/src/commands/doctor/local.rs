@@ -145,7 +145,9 @@ async fn schema(store: &Store, findings: &mut Vec<Finding>) -> bool {
             findings.push(Finding::fail(
                 "migrations",
                 chain(&error),
-                "`tidegate migrate status` shows each",
+                error
+                    .remedy()
+                    .unwrap_or("`tidegate migrate status` shows each"),
             ));
             false
         }
