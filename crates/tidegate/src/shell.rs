@@ -19,7 +19,7 @@ mod tests {
     fn words_come_out_of_a_shell_as_they_went_in() {
         for text in [
             "/srv/tidegate/profile.toml",
-            "/home/ada lovelace/it's \"here\"",
+            "/srv/ada lovelace/it's \"here\"",
             "$HOME/`id`;#&|*?~!\\",
             "~/profile",
             "",
