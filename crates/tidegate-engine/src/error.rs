@@ -112,7 +112,9 @@ impl Error {
             Self::Shared(error) => error.problem(),
             Self::Refused(refusal) => {
                 let mut problem = Problem::new(refusal.code, refusal.detail.clone());
-                problem.field.clone_from(&refusal.field);
+                if let Some(field) = &refusal.field {
+                    problem = problem.with_field(field);
+                }
                 problem.retry_after_ms = refusal.retry_after_ms;
                 problem.reasons.clone_from(&refusal.reasons);
                 problem

@@ -44,4 +44,5 @@ pub use provider::{CallContext, Provider};
 pub use record::{CallOutcome, CallRecord, CallRecorder, describe_metrics};
 pub use registry::{Model, ProviderView, Providers};
 pub use retried::Retried;
+pub use scrub::Scrubber;
 pub use tidegate_policy::limiter::{CallClass, LimiterSettings, LimiterView};

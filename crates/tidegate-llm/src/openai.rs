@@ -77,7 +77,7 @@ impl OpenAi {
             http,
             url,
             ask_for_usage: config.ask_for_usage,
-            scrubber: Scrubber::new(config.api_key.as_ref()),
+            scrubber: Scrubber::new(&config.api_key),
         })
     }
 

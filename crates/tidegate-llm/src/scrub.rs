@@ -1,29 +1,32 @@
-//! Takes a provider's key out of everything the provider says (O-25), and what was asked out of its errors.
+//! Takes secrets out of what comes back from those who were given them (O-25): a provider's key out of everything the
+//! provider says, and for the executor what a tool server was given; and what was asked out of a provider's errors.
 //!
-//! A key is recognised as it is, URL-encoded, JSON-escaped and in base64, also as a part of something longer that was
-//! encoded as a whole, such as `Basic` credentials. In an answer that arrives in pieces it is recognised across them.
+//! A secret is recognised as it is, URL-encoded, JSON-escaped and in base64, also as a part of something longer that was
+//! encoded as a whole, such as `Basic` credentials: then the characters it shares with what stands around it go too. In
+//! an answer that arrives in pieces it is recognised across them.
 //!
-//! Not here: keys of other providers, or secrets a model made up.
+//! Not here: secrets of others, or such that a model made up.
 
-use std::{collections::HashSet, fmt};
+mod forms;
 
-use base64::{Engine as _, engine::general_purpose};
+use std::{collections::HashSet, fmt, ops::Range};
+
 use secrecy::{ExposeSecret, SecretString};
 
+use self::forms::Form;
 use crate::limits::ERROR_TEXT_MAX_CHARS;
 
 /// What stands in the place of a secret.
 const REDACTED: &str = "[redacted]";
-/// Keys shorter than this protect nothing, and taking them out would tear ordinary words apart.
-const KEY_MIN_BYTES: usize = 6;
+/// Secrets shorter than this protect nothing, and taking them out would tear ordinary words apart.
+const SECRET_MIN_BYTES: usize = 6;
 /// As many bytes in common with what was asked are a quotation.
 const QUOTE_MIN_BYTES: usize = 20;
 
-/// Removes the forms of one key.
+/// Removes the forms of some secrets.
 #[derive(Clone, Default)]
-pub(crate) struct Scrubber {
-    /// Longest first, so that a form is not torn by a shorter one inside it.
-    forms: Vec<String>,
+pub struct Scrubber {
+    forms: Vec<Form>,
 }
 
 impl fmt::Debug for Scrubber {
@@ -33,40 +36,20 @@ impl fmt::Debug for Scrubber {
 }
 
 impl Scrubber {
-    /// Learns the forms of a key.
-    pub(crate) fn new(key: Option<&SecretString>) -> Self {
-        let Some(key) = key
+    /// Learns the forms of secrets.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a SecretString>) -> Self {
+        let forms = secrets
+            .into_iter()
             .map(ExposeSecret::expose_secret)
-            .filter(|key| key.len() >= KEY_MIN_BYTES)
-        else {
-            return Self::default();
-        };
-        let mut forms = vec![
-            key.to_owned(),
-            url_encoded(key, true),
-            url_encoded(key, false),
-        ];
-        let json = serde_json::Value::from(key).to_string();
-        let json = json.trim_matches('"');
-        forms.extend([json.to_owned(), json.replace('/', "\\/")]);
-        for skipped in 0..3 {
-            forms.push(base64_core(key, skipped, &general_purpose::STANDARD_NO_PAD));
-            forms.push(base64_core(key, skipped, &general_purpose::URL_SAFE_NO_PAD));
-        }
-        forms.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        forms.dedup();
+            .filter(|secret| secret.len() >= SECRET_MIN_BYTES)
+            .flat_map(forms::of)
+            .collect();
         Self { forms }
     }
 
-    /// The text without the key.
-    pub(crate) fn clean(&self, text: &str) -> String {
-        self.forms.iter().fold(text.to_owned(), |text, form| {
-            if text.contains(form.as_str()) {
-                text.replace(form.as_str(), REDACTED)
-            } else {
-                text
-            }
-        })
+    /// The text without the secrets.
+    pub fn clean(&self, text: &str) -> String {
+        cut_out(text, &self.ranges(text))
     }
 
     /// An error text that may be logged: without the key, without quotations of what was asked, on one line, short.
@@ -85,16 +68,28 @@ impl Scrubber {
         shorten(line.trim(), ERROR_TEXT_MAX_CHARS)
     }
 
+    /// Where secrets are, in order. What overlaps is one place: where two forms share characters, taking out one of them
+    /// would leave the rest of the other.
+    fn ranges(&self, text: &str) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        for form in &self.forms {
+            form.find(text, &mut found);
+        }
+        found.sort_unstable_by_key(|range| range.start);
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for range in found {
+            match ranges.last_mut() {
+                Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+                _ => ranges.push(range),
+            }
+        }
+        ranges
+    }
+
     /// How many bytes at the end may be the beginning of a form.
     fn open_end(&self, text: &str) -> usize {
-        let longest = |form: &String| {
-            let most = (form.len() - 1).min(text.len());
-            (1..=most)
-                .rev()
-                .find(|n| text.as_bytes().ends_with(&form.as_bytes()[..*n]))
-                .unwrap_or(0)
-        };
-        self.forms.iter().map(longest).max().unwrap_or(0)
+        let open = self.forms.iter().map(|form| form.open_end(text));
+        open.max().unwrap_or(0)
     }
 }
 
@@ -119,42 +114,33 @@ impl StreamScrubber {
             return piece.to_owned();
         }
         self.held.push_str(piece);
-        let mut clean = self.scrubber.clean(&self.held);
-        let cut = clean.floor_char_boundary(clean.len() - self.scrubber.open_end(&clean));
-        self.held = clean.split_off(cut);
-        clean
+        let mut ranges = self.scrubber.ranges(&self.held);
+        let mut cut = self.held.len() - self.scrubber.open_end(&self.held);
+        // A place that reaches into what is held back may become larger: it is held back as a whole.
+        while let Some(last) = ranges.pop_if(|range| range.end > cut) {
+            cut = cut.min(last.start);
+        }
+        let rest = self.held.split_off(cut);
+        let shown = std::mem::replace(&mut self.held, rest);
+        cut_out(&shown, &ranges)
     }
 
     /// The rest, at the end.
     pub(crate) fn finish(&mut self) -> String {
-        std::mem::take(&mut self.held)
+        self.scrubber.clean(&std::mem::take(&mut self.held))
     }
 }
 
-fn url_encoded(key: &str, upper: bool) -> String {
-    use fmt::Write as _;
-    key.bytes().fold(String::new(), |mut out, byte| {
-        let written = match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(byte as char);
-                Ok(())
-            }
-            _ if upper => write!(out, "%{byte:02X}"),
-            _ => write!(out, "%{byte:02x}"),
-        };
-        debug_assert!(written.is_ok(), "a String takes any text");
-        out
-    })
-}
-
-/// The characters of the key's base64 that do not depend on what stands around it, where `skipped` bytes of the first
-/// group of three come before the key.
-fn base64_core(key: &str, skipped: usize, engine: &general_purpose::GeneralPurpose) -> String {
-    let bytes: Vec<u8> = std::iter::repeat_n(0, skipped).chain(key.bytes()).collect();
-    let encoded = engine.encode(&bytes);
-    let from = (skipped * 8).div_ceil(6);
-    let to = bytes.len() * 8 / 6;
-    encoded[from..to].to_owned()
+fn cut_out(text: &str, ranges: &[Range<usize>]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for range in ranges {
+        out.push_str(&text[from..range.start]);
+        out.push_str(REDACTED);
+        from = range.end;
+    }
+    out.push_str(&text[from..]);
+    out
 }
 
 /// Puts an ellipsis in the place of everything that was also part of what was asked.
@@ -194,12 +180,13 @@ fn shorten(text: &str, max_chars: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, engine::general_purpose};
     use proptest::prelude::*;
 
     use super::*;
 
     fn scrubber(key: &str) -> Scrubber {
-        Scrubber::new(Some(&SecretString::from(key)))
+        Scrubber::new([&SecretString::from(key)])
     }
 
     /// O-25: the forms in which providers repeat a key.
@@ -216,7 +203,7 @@ mod tests {
             general_purpose::URL_SAFE.encode(key),
             general_purpose::STANDARD.encode(format!("user:{key}")),
             general_purpose::STANDARD.encode(format!("u:{key}!")),
-            format!("'https://api.example/v1?key={}'", url_encoded(key, true)),
+            "'https://api.example/v1?key=sk-Canary%2F42%2Bx%22y%3D'".to_owned(),
         ];
         for form in forms {
             let clean = scrubber.clean(&format!("wrong key {form} given"));
@@ -228,9 +215,29 @@ mod tests {
         }
     }
 
+    /// O-25: a quote at the end of a key is a part of it, in JSON too.
+    #[test]
+    fn what_json_escapes_at_the_edge_of_a_key_is_taken_out() {
+        let text = serde_json::json!({ "key": "\"sk-canary\"" }).to_string();
+        let clean = scrubber("\"sk-canary\"").clean(&text);
+        assert_eq!(clean, r#"{"key":"[redacted]"}"#);
+    }
+
+    /// O-25: forms that share characters go as one; taking out one of them would leave the rest of the other.
+    #[test]
+    fn secrets_that_overlap_are_taken_out_whole() {
+        let keys = ["canary-one-two", "one-two-three"].map(SecretString::from);
+        let clean = Scrubber::new(&keys).clean("is canary-one-two-three good");
+        assert_eq!(clean, "is [redacted] good");
+        assert_eq!(
+            scrubber("aaaaaaaa").clean("is aaaaaaaaaaa good"),
+            "is [redacted] good"
+        );
+    }
+
     #[test]
     fn a_missing_or_tiny_key_changes_nothing() {
-        assert_eq!(Scrubber::new(None).clean("plain"), "plain");
+        assert_eq!(Scrubber::default().clean("plain"), "plain");
         assert_eq!(scrubber("in").clean("plain inn"), "plain inn");
     }
 
@@ -244,13 +251,50 @@ mod tests {
         assert_eq!(long.chars().count(), ERROR_TEXT_MAX_CHARS + 1);
     }
 
+    fn encode(bytes: &[u8], padded: bool, url_safe: bool) -> String {
+        let engine = match (padded, url_safe) {
+            (true, false) => general_purpose::STANDARD,
+            (true, true) => general_purpose::URL_SAFE,
+            (false, false) => general_purpose::STANDARD_NO_PAD,
+            (false, true) => general_purpose::URL_SAFE_NO_PAD,
+        };
+        engine.encode(bytes)
+    }
+
     proptest! {
+        /// O-25: of base64 nothing stays that carries a bit of the key, whatever was encoded around it.
+        #[test]
+        fn the_edges_of_base64_are_taken_out(
+            key in "[ -~]{6,20}",
+            before in proptest::collection::vec(any::<u8>(), 0..8),
+            after in proptest::collection::vec(any::<u8>(), 0..8),
+            padded in any::<bool>(),
+            url_safe in any::<bool>(),
+        ) {
+            let plain = [before.as_slice(), key.as_bytes(), after.as_slice()].concat();
+            let encoded = encode(&plain, padded, url_safe);
+            let from = before.len() * 8 / 6;
+            let to = ((before.len() + key.len()) * 8).div_ceil(6);
+            let rest = if after.is_empty() { "" } else { &encoded[to..] };
+            prop_assert_eq!(scrubber(&key).clean(&encoded), format!("{}{REDACTED}{rest}", &encoded[..from]));
+        }
+
         /// O-25: wherever the pieces are cut, the key is found, and everything else arrives unchanged.
         #[test]
-        fn pieces_are_cleaned_as_the_whole(before in ".{0,12}", after in ".{0,12}", encoded in any::<bool>(), cuts in proptest::collection::vec(0usize..60, 0..6)) {
+        fn pieces_are_cleaned_as_the_whole(
+            before in ".{0,12}",
+            after in ".{0,12}",
+            again in 1usize..3,
+            form in 0usize..5,
+            cuts in proptest::collection::vec(0usize..100, 0..8),
+        ) {
             let key = "sk-canary-0123";
-            let form = if encoded { general_purpose::STANDARD.encode(key) } else { key.to_owned() };
-            let text = format!("{before}{form}{after}");
+            let form = match form {
+                0 => key.to_owned(),
+                1 => encode(format!("{before}{key}{after}").as_bytes(), true, true),
+                lead => encode(format!("{}{key}", "x".repeat(lead - 2)).as_bytes(), again == 1, false),
+            };
+            let text = format!("{before}{}{after}", form.repeat(again));
             let whole = scrubber(key).clean(&text);
             let mut stream = StreamScrubber::new(scrubber(key));
             let mut out = String::new();
@@ -262,6 +306,17 @@ mod tests {
             }
             out.push_str(&stream.finish());
             prop_assert!(!out.contains("canary"));
+            prop_assert_eq!(out, whole);
+        }
+
+        /// O-25: character by character, which is how models answer, with keys that overlap themselves and each other.
+        #[test]
+        fn characters_are_cleaned_as_the_whole(text in "[abc=]{0,60}", key in "[ab]{6,7}", other in "(ab){3,4}c?") {
+            let keys = [key, other].map(SecretString::from);
+            let whole = Scrubber::new(&keys).clean(&text);
+            let mut stream = StreamScrubber::new(Scrubber::new(&keys));
+            let mut out: String = text.chars().map(|c| stream.feed(&c.to_string())).collect();
+            out.push_str(&stream.finish());
             prop_assert_eq!(out, whole);
         }
 

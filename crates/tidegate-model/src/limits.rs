@@ -5,6 +5,8 @@ pub const REQUEST_MAX_BYTES: usize = 1 << 20;
 /// The deepest nesting of JSON in a request and in what is stored. Readers stop at 128 levels, and what was stored stands a
 /// few levels deeper in answers.
 pub const JSON_DEPTH_MAX: usize = 64;
+/// The longest name of a field that a problem repeats, in characters.
+pub const PROBLEM_FIELD_MAX_CHARS: usize = 200;
 /// The largest result of a run, in bytes.
 pub const RESULT_MAX_BYTES: usize = 4 << 20;
 /// The largest result that the journal of effects keeps of a call, in bytes.

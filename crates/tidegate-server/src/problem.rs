@@ -16,8 +16,6 @@ use tidegate_model::{
 
 /// The media type of a problem.
 pub const MEDIA_TYPE: &str = "application/problem+json";
-/// The longest name of a field that a problem repeats, in characters.
-const FIELD_MAX_CHARS: usize = 200;
 
 /// An answer that is not a success.
 #[derive(Debug, Clone)]
@@ -105,11 +103,6 @@ pub fn render(mut response: Response, request_id: &str) -> Response {
         return response;
     };
     problem.request_id = Some(request_id.to_owned());
-    if let Some(field) = &mut problem.field
-        && let Some((end, _)) = field.char_indices().nth(FIELD_MAX_CHARS)
-    {
-        field.truncate(end);
-    }
     let mut headers = std::mem::take(response.headers_mut());
     let extensions = std::mem::take(response.extensions_mut());
     let mut answer = (status_of(&problem), Json(&problem)).into_response();
@@ -168,17 +161,6 @@ mod tests {
         let problem: Problem = serde_json::from_slice(&body).unwrap();
         assert_eq!(problem.request_id.as_deref(), Some("req-7"));
         assert!(problem.retryable);
-    }
-
-    #[tokio::test]
-    async fn the_name_of_a_field_is_cut() {
-        let failure = Failure::invalid("é".repeat(5000), "x");
-        let answer = render(failure.into_response(), "r");
-        let body = axum::body::to_bytes(answer.into_body(), 4096)
-            .await
-            .unwrap();
-        let problem: Problem = serde_json::from_slice(&body).unwrap();
-        assert_eq!(problem.field, Some("é".repeat(FIELD_MAX_CHARS)));
     }
 
     #[test]

@@ -41,6 +41,11 @@ pub enum Error {
     Database(#[source] Cause),
 }
 
+/// What to do where tables have no schema to stand in.
+pub(crate) const SEARCH_PATH_REMEDY: &str = "make the schema and let the user of CONFIG_DB_URL use it, or take one that \
+                                             is there: `ALTER ROLE user SET search_path = public`, or ALTER DATABASE \
+                                             where that sets it";
+
 /// What the database or the driver said, for people: without the driver's own preface, and without the line of
 /// PostgreSQL's source that it would add.
 #[derive(Debug)]
@@ -100,6 +105,7 @@ impl Error {
             (_, Some("3D000")) => {
                 Some("make the database (`createdb NAME`), or correct its name in CONFIG_DB_URL")
             }
+            (_, Some("3F000")) => Some(SEARCH_PATH_REMEDY),
             (_, Some("42501")) => Some("let the user of CONFIG_DB_URL own the database"),
             (_, Some("53300")) => Some(
                 "raise max_connections of PostgreSQL, or lower TIDEGATE_DB_POOL_SIZE of the servers",
@@ -164,7 +170,7 @@ fn is_refused_parameter(error: &sqlx::Error) -> bool {
         .is_some_and(|error| error.message().contains("unsupported startup parameter"))
 }
 
-fn sqlstate(error: &sqlx::Error) -> Option<String> {
+pub(crate) fn sqlstate(error: &sqlx::Error) -> Option<String> {
     error
         .as_database_error()
         .and_then(sqlx::error::DatabaseError::code)

@@ -10,8 +10,8 @@ use secrecy::SecretString;
 use tidegate_client::{Client, Error};
 
 use crate::{
-    exit::Exit,
     failure::{Failure, Outcome},
+    files,
     profile::{self, Profile},
 };
 
@@ -107,10 +107,7 @@ impl Connection {
         let named = self.ca.clone().map(|path| ("--ca", path));
         let ca = named.or_else(|| Some(("TIDEGATE_CA", variable("TIDEGATE_CA")?.into())));
         if let Some((given_by, path)) = ca {
-            let pem = std::fs::read(&path).map_err(|error| {
-                let what = format!("{given_by}: cannot read {}", path.display());
-                Failure::caused(Exit::Usage, what, &error)
-            })?;
+            let pem = files::bytes(given_by, &path)?;
             builder = builder.ca_pem(pem);
         }
         builder.build().map_err(|error| match error {
@@ -227,6 +224,7 @@ fn variable(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Exit;
 
     /// Bad input: a name that no profile has is answered with the names that there are, or with where keys come from.
     #[test]

@@ -15,9 +15,11 @@ mod dev;
 mod events;
 mod exit;
 mod failure;
+mod files;
 mod flags;
 mod output;
 mod profile;
+mod shell;
 mod signals;
 mod time;
 

@@ -8,6 +8,7 @@ use reqwest::{
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
+use tidegate_llm::Scrubber;
 use tidegate_model::{
     Code,
     api::{HttpMethod, HttpTool, StatusMeaning},
@@ -20,7 +21,6 @@ use super::{
     network::{Network, deepest, is_same_origin},
     offer::{Reached, ToolAnswer},
     output,
-    scrub::Scrubber,
     spec::Endpoint,
 };
 use crate::limits;

@@ -10,6 +10,7 @@ use std::{
 
 use rmcp::model::CallToolRequestParams;
 use serde_json::{Map, Value};
+use tidegate_llm::Scrubber;
 use tidegate_model::Code;
 use tokio::{sync::Notify, time::timeout};
 
@@ -18,7 +19,6 @@ use super::{
     mcp::McpPeer,
     mounted::Tools,
     offer::{Reached, ToolAnswer},
-    scrub::Scrubber,
 };
 use crate::limits;
 

@@ -14,6 +14,7 @@ use rmcp::{
     transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
 };
 use serde_json::Value;
+use tidegate_llm::Scrubber;
 use tidegate_model::Code;
 use tokio::{
     runtime::Handle,
@@ -26,7 +27,6 @@ use super::{
     network::deepest,
     offer::{Reached, ToolAnswer},
     output,
-    scrub::Scrubber,
 };
 use crate::limits;
 

@@ -2,8 +2,8 @@
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
-use super::scrub::Scrubber;
 use crate::limits::TOOL_TEXT_MAX_BYTES;
+use tidegate_llm::Scrubber;
 
 /// The text of an answer: without the secrets its server was given, without NUL, at most 32 KiB.
 pub(super) fn text(result: &CallToolResult, scrubber: &Scrubber) -> String {

@@ -15,6 +15,7 @@ use nix::{
 use parking_lot::Mutex;
 use secrecy::ExposeSecret;
 use tidegate_embedded::tied::{self, Farewell, Tied};
+use tidegate_llm::Scrubber;
 use tokio::{
     io::{AsyncReadExt, BufReader},
     process::{ChildStderr, ChildStdin, ChildStdout},
@@ -22,7 +23,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{scrub::Scrubber, spec::Program};
+use super::spec::Program;
 use crate::{ambient, limits};
 
 /// How much of a server's last words is kept, in bytes.

@@ -9,6 +9,7 @@ use rmcp::{
     service::RunningService,
     transport::{IntoTransport, async_rw::AsyncRwTransport},
 };
+use tidegate_llm::Scrubber;
 use tidegate_model::{
     api::{ToolServerPhase, ToolState},
     ids::CatalogName,
@@ -28,7 +29,7 @@ use super::{
     mounted::{described, judge},
     network::Network,
     process::ServerProcess,
-    scrub::Scrubber,
+    scrub,
     spec::{Endpoint, Program, ToolServerSpec, Transport},
     streamable,
 };
@@ -95,7 +96,7 @@ impl Server {
             _ => ServerState::Starting,
         });
         let stop = CancellationToken::new();
-        let scrubber = Scrubber::new(spec.secrets().iter());
+        let scrubber = scrub::scrubber(spec.secrets().iter());
         let spec = Arc::new(RwLock::new(spec));
         let live = Arc::new(RwLock::new(None));
         let remount = Arc::new(Notify::new());

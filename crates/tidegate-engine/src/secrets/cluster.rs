@@ -69,6 +69,26 @@ pub async fn refuse_wrong_key(store: &Store, keyring: &Keyring) -> Result<(), Se
     }
 }
 
+/// What to say of a previous key that seals nothing here; nothing is wrong where none was given. It is left from a
+/// rotation that is done, or the wrong one: the database cannot tell which, so that nobody is refused.
+pub async fn idle_previous_key(
+    store: &Store,
+    keyring: &Keyring,
+) -> Result<Option<String>, SecretError> {
+    let Some(previous) = keyring.previous_id() else {
+        return Ok(None);
+    };
+    let counts = store.sealed_counts().await?;
+    let in_use: Vec<&str> = counts.iter().map(|count| count.key_id.as_str()).collect();
+    Ok((!in_use.contains(&previous)).then(|| {
+        format!(
+            "CONFIG_ENC_KEY_PREVIOUS is key {previous}, and nothing in this database is sealed with it but with {}: take it \
+             away if a rotation is done, else it is the wrong key",
+            in_use.join(", ")
+        )
+    }))
+}
+
 fn prove(keyring: &Keyring, check: &Sealed) -> Result<(), SecretError> {
     let opened = keyring
         .open(place("key_check"), check)

@@ -70,17 +70,24 @@ impl std::fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// Takes the values of `CONFIG_ENC_KEY` and `CONFIG_ENC_KEY_PREVIOUS`.
+    /// Takes the values of `CONFIG_ENC_KEY` and `CONFIG_ENC_KEY_PREVIOUS`. One key as both is refused: who means to rotate
+    /// gave the new key for the old one, and would lose the old one.
     pub fn new(
         current: &SecretString,
         previous: Option<&SecretString>,
     ) -> Result<Self, SecretError> {
-        Ok(Self(Arc::new(Keys {
+        let keys = Keys {
             current: parse("CONFIG_ENC_KEY", current)?,
             previous: previous
                 .map(|text| parse("CONFIG_ENC_KEY_PREVIOUS", text))
                 .transpose()?,
-        })))
+        };
+        match &keys.previous {
+            Some(previous) if previous.id == keys.current.id => Err(SecretError::SameKey {
+                key: previous.id.clone(),
+            }),
+            _ => Ok(Self(Arc::new(keys))),
+        }
     }
 
     /// A keyring with one random key, for tests and for `tidegate dev` before it has one; the text is what
@@ -297,6 +304,13 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(told.contains("CONFIG_ENC_KEY_PREVIOUS"), "{told}");
+        // R1.8: one key as both rotates nothing.
+        let told = Keyring::new(&good, Some(&good)).unwrap_err().to_string();
+        assert!(
+            told.contains("CONFIG_ENC_KEY_PREVIOUS holds the same key"),
+            "{told}"
+        );
+        assert!(!told.contains(good.expose_secret()), "{told}");
     }
 
     #[test]

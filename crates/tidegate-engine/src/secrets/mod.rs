@@ -6,7 +6,7 @@ mod cluster;
 mod keyring;
 mod rotate;
 
-pub use cluster::{ClusterKeys, open_cluster, refuse_wrong_key};
+pub use cluster::{ClusterKeys, idle_previous_key, open_cluster, refuse_wrong_key};
 pub use keyring::{Keyring, Place};
 pub(crate) use rotate::row_place;
 pub use rotate::{Rotation, SecretsStatus, Servers, UnreadableRow, rotate, status};
@@ -28,6 +28,15 @@ pub enum SecretError {
         variable: &'static str,
         /// What it holds, without the value.
         found: String,
+    },
+    /// One key is given as the current and as the previous one.
+    #[error(
+        "CONFIG_ENC_KEY_PREVIOUS holds the same key as CONFIG_ENC_KEY ({key}); to rotate, put the key that was used before \
+         there; else leave it out"
+    )]
+    SameKey {
+        /// The id of that key.
+        key: String,
     },
     /// The key is not the one that sealed what this database holds.
     #[error("{}", wrong_key(sealed_with, current, previous.as_deref()))]

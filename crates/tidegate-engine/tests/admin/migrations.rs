@@ -103,6 +103,92 @@ async fn many_instances_migrate_once() {
     );
 }
 
+/// R1.6: without a schema to make tables in, nothing is made; the search_path is named, and what to do.
+#[tokio::test]
+async fn a_search_path_without_a_schema_is_named() {
+    let db = TestDb::empty().await;
+    for odd in ["gone", "pg_catalog, public"] {
+        let set = format!("ALTER DATABASE {} SET search_path = {odd}", db.name());
+        let set = sqlx::query(sqlx::AssertSqlSafe(set));
+        set.execute(db.pool()).await.unwrap();
+        let here = pool(&db.url());
+        for refused in [
+            migrate(&here, &applicant("0.1.0")).await.unwrap_err(),
+            check(&here, "0.1.0").await.unwrap_err(),
+            status(&here).await.unwrap_err(),
+        ] {
+            assert!(refused.to_string().contains(odd), "{refused}");
+            let remedy = refused.remedy().unwrap();
+            assert!(remedy.contains("search_path = public"), "{remedy}");
+        }
+    }
+}
+
+/// R1.6: what another program has under a name of ours is named and left alone.
+#[tokio::test]
+async fn objects_of_another_program_are_named() {
+    let cases = [
+        ("CREATE TABLE tenants (id int)", "\"tenants\"", 2),
+        ("CREATE TYPE providers AS ENUM ('x')", "\"providers\"", 3),
+        (
+            "CREATE FUNCTION refuse_change() RETURNS int LANGUAGE sql RETURN 1",
+            "\"refuse_change\"",
+            2,
+        ),
+        ("CREATE TABLE cluster (id int)", "\"cluster\"", 0),
+        (
+            "CREATE TABLE _sqlx_migrations (version int)",
+            "\"_sqlx_migrations\"",
+            0,
+        ),
+    ];
+    for (theirs, name, version) in cases {
+        let db = TestDb::empty().await;
+        execute(&db, theirs).await;
+        let here = pool(&db.url());
+        let refused = migrate(&here, &applicant("0.1.0")).await.unwrap_err();
+        let told = match &refused {
+            MigrateError::Taken {
+                version: at,
+                source,
+            } if *at == version => source.to_string(),
+            MigrateError::Foreign { .. } if version == 0 => refused.to_string(),
+            other => panic!("{theirs}: {other:?}"),
+        };
+        assert!(told.contains(name), "{told}");
+        let remedy = refused.remedy().unwrap();
+        assert!(remedy.contains("a database of its own"), "{remedy}");
+    }
+}
+
+/// R1.6: the record of another program's migrations is no record of ours.
+#[tokio::test]
+async fn migrations_of_another_program_are_not_ours() {
+    let db = TestDb::empty().await;
+    execute(
+        &db,
+        "CREATE TABLE _sqlx_migrations (version bigint PRIMARY KEY, description text NOT NULL,
+             installed_on timestamptz NOT NULL DEFAULT now(), success boolean NOT NULL, checksum bytea NOT NULL,
+             execution_time bigint NOT NULL)",
+    )
+    .await;
+    execute(
+        &db,
+        "INSERT INTO _sqlx_migrations VALUES (1, 'theirs', now(), true, '\\x00', 0)",
+    )
+    .await;
+    let refused = migrate(&pool(&db.url()), &applicant("0.1.0"))
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, MigrateError::Foreign { .. }), "{refused}");
+    let tables: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+    assert_eq!(tables, 1, "nothing was made beside it");
+}
+
 /// R1.6: a database that is too new refuses, one release newer only warns.
 #[tokio::test]
 async fn a_database_that_is_too_new_is_refused() {

@@ -35,7 +35,8 @@ async fn a_stream_arrives_in_pieces_with_its_figures_and_is_recorded_once() {
             assert_eq!(rig.in_flight(), 1, "the slot is held until the stream ends");
         }
     }
-    assert_eq!(pieces, ["Hello ", "there, ", "friend"]);
+    // A `d` may be the first character of the key's base64: it is held back until the end.
+    assert_eq!(pieces, ["Hello ", "there, ", "frien", "d"]);
     let usage = Usage::Exact(TokenCounts {
         input: 7,
         output: 3,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Code;
+use crate::{Code, limits::PROBLEM_FIELD_MAX_CHARS};
 
 /// The body of every answer that is not a success (`application/problem+json`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct Problem {
     /// What was wrong here, and what to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The JSON path, header or parameter that is at fault.
+    /// The JSON path, header or parameter that is at fault; at most 200 characters, a longer one lacks its middle (`…`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// Finds the request in the server's log.
@@ -54,10 +54,10 @@ impl Problem {
         }
     }
 
-    /// Names the field at fault.
+    /// Names the field at fault. A path comes from the caller's own JSON, whose names may have any length.
     #[must_use]
     pub fn with_field(mut self, field: impl Into<String>) -> Self {
-        self.field = Some(field.into());
+        self.field = Some(without_middle(field.into(), PROBLEM_FIELD_MAX_CHARS));
         self
     }
 
@@ -66,5 +66,40 @@ impl Problem {
     pub const fn with_retry_after_ms(mut self, retry_after_ms: u64) -> Self {
         self.retry_after_ms = Some(retry_after_ms);
         self
+    }
+}
+
+/// A text that is too long without its middle: of a path, the beginning says where it leads in and the end what is at
+/// fault.
+fn without_middle(text: String, max_chars: usize) -> String {
+    let length = text.chars().count();
+    if length <= max_chars {
+        return text;
+    }
+    let tail = max_chars / 2;
+    let head = text.chars().take(max_chars - tail - 1);
+    let tail = text.chars().skip(length - tail);
+    head.chain(std::iter::once('…')).chain(tail).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bad input: a path of any length names the field, and stays short.
+    #[test]
+    fn a_long_field_lacks_its_middle() {
+        let field = |text: String| {
+            let problem = Problem::new(Code::InvalidArgument, "x").with_field(text);
+            problem.field.unwrap()
+        };
+        assert_eq!(field("é".repeat(200)), "é".repeat(200));
+        let cut = field(format!("input.{}.last", "é".repeat(5_000)));
+        assert_eq!(cut.chars().count(), PROBLEM_FIELD_MAX_CHARS);
+        assert!(
+            cut.starts_with("input.é") && cut.ends_with("é.last"),
+            "{cut}"
+        );
+        assert!(cut.contains("é…é"), "{cut}");
     }
 }

@@ -92,6 +92,22 @@ async fn malformed_bodies_are_refused_by_field() {
     assert_eq!(runs(&rig, &acme).await, 0);
 }
 
+/// Bad input: a field of any length is named, by its beginning and its end.
+#[tokio::test]
+async fn a_long_field_is_named_shortly() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let name = "x".repeat(5_000);
+    let nul = format!(r#"{{"capability":"chat","input":{{"{name}":{{"its last":"\u0000"}}}}}}"#);
+    let unknown = format!(r#"{{"capability":"chat","budget":{{"{name} its last":1}}}}"#);
+    for (body, first) in [(nul, "input.x"), (unknown, "budget.x")] {
+        let field = raw(&rig, &acme, JSON, body).await.problem().field.unwrap();
+        assert_eq!(field.chars().count(), 200, "{field}");
+        assert!(field.starts_with(first) && field.contains("x…x"), "{field}");
+        assert!(field.ends_with("its last"), "{field}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_json_is_refused() {
     let rig = Rig::new().await;

@@ -1,5 +1,7 @@
 //! Why a database was not migrated or is not served; each says what to do.
 
+use crate::error::{Cause, SEARCH_PATH_REMEDY, sqlstate};
+
 /// A refusal or failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -20,6 +22,29 @@ pub enum MigrateError {
     Encoding {
         /// What was found.
         found: String,
+    },
+    /// Tables have no place to be made in, or would be made among the database's own.
+    #[error(
+        "the search_path of this user ({search_path}) names no schema that tables can be made in"
+    )]
+    NoSchema {
+        /// What is set.
+        search_path: String,
+    },
+    /// A table that this server begins with is another program's. Nothing was changed.
+    #[error("the database has a table {table:?} that is not Tidegate's; nothing was changed")]
+    Foreign {
+        /// Its name.
+        table: &'static str,
+    },
+    /// A migration met a relation, type or function of the name of its own.
+    #[error("migration {version} failed, nothing of it was kept: a name that it needs is taken")]
+    Taken {
+        /// Its number.
+        version: i64,
+        /// What the database said; it names the object.
+        #[source]
+        source: Cause,
     },
     /// Statements of one session would land on several.
     #[error(
@@ -64,7 +89,7 @@ pub enum MigrateError {
         version: i64,
         /// What the database said.
         #[source]
-        source: crate::error::Cause,
+        source: Cause,
     },
     /// The database cannot be reached or refuses.
     #[error(transparent)]
@@ -83,7 +108,28 @@ impl MigrateError {
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Store(error) => error.remedy(),
+            Self::NoSchema { .. } => Some(SEARCH_PATH_REMEDY),
+            Self::Foreign { .. } | Self::Taken { .. } => Some(
+                "give Tidegate a database of its own (`createdb NAME`, named in CONFIG_DB_URL), or rename what is not its own",
+            ),
             _ => None,
+        }
+    }
+}
+
+impl MigrateError {
+    /// Why a migration was not applied.
+    pub(super) fn of_migration(version: i64, error: sqlx::Error) -> Self {
+        // A relation, a type or another object, a function.
+        let taken = matches!(
+            sqlstate(&error).as_deref(),
+            Some("42P07" | "42710" | "42723")
+        );
+        let source = Cause::from(error);
+        if taken {
+            Self::Taken { version, source }
+        } else {
+            Self::Failed { version, source }
         }
     }
 }

@@ -22,7 +22,7 @@ use tidegate_model::api::PROTOCOL_VERSION;
 pub use compat::{Served, Verdict, decide};
 pub use error::MigrateError;
 
-use crate::{MIGRATIONS, reach::connect};
+use crate::{MIGRATIONS, error::sqlstate, reach::connect};
 
 /// A migration that an operator may add (R15.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +174,7 @@ pub async fn reach(pool: &PgPool) -> Result<(), MigrateError> {
 /// Every migration that this server or the database knows.
 pub async fn status(pool: &PgPool) -> Result<Vec<MigrationStatus>, MigrateError> {
     let mut connection = connect(pool).await?;
+    suits(&mut connection).await?;
     let applied = applied(&mut connection).await?;
     let log = migration_log(&mut connection).await?;
     connection.close().await?;
@@ -251,11 +252,17 @@ async fn suits(connection: &mut PgConnection) -> Result<(), MigrateError> {
     if number < POSTGRES_MIN {
         return Err(MigrateError::PostgresTooOld { found });
     }
-    let encoding: String = sqlx::query_scalar("SELECT current_setting('server_encoding')")
-        .fetch_one(connection)
-        .await?;
+    let (encoding, schema, search_path): (String, Option<String>, String) = sqlx::query_as(
+        "SELECT current_setting('server_encoding'), current_schema()::text, current_setting('search_path')",
+    )
+    .fetch_one(connection)
+    .await?;
     if encoding != "UTF8" {
         return Err(MigrateError::Encoding { found: encoding });
+    }
+    // The database's own schemas and those of temporary tables begin so.
+    if schema.is_none_or(|schema| schema.starts_with("pg_")) {
+        return Err(MigrateError::NoSchema { search_path });
     }
     Ok(())
 }
@@ -269,7 +276,12 @@ async fn applied(connection: &mut PgConnection) -> Result<Vec<Applied>, MigrateE
         "SELECT version, checksum, installed_on FROM _sqlx_migrations WHERE success ORDER BY version",
     )
     .fetch_all(connection)
-    .await?;
+    .await
+    .map_err(|error| match sqlstate(&error).as_deref() {
+        // A column is missing, or there is no reading it.
+        Some("42703" | "42883") => MigrateError::Foreign { table: TABLE },
+        _ => error.into(),
+    })?;
     Ok(rows
         .into_iter()
         .map(|(version, checksum, at)| Applied {
@@ -362,17 +374,19 @@ async fn apply_missing(
     applicant: &Applicant,
     sets: &[OptionalSet],
 ) -> Result<Report, MigrateError> {
+    let before = applied(connection).await?;
+    // Refuse before the first change, where there is anything to judge by.
+    let mut warning = None;
+    let has_cluster = exists(connection, "cluster").await?;
+    refuse_foreign(&before, has_cluster)?;
+    if has_cluster {
+        warning = compatible(connection, &applicant.server_version, &before).await?;
+    }
+    let pending = pending(&before, sets)?;
     connection
         .ensure_migrations_table(TABLE)
         .await
         .map_err(plain)?;
-    let before = applied(connection).await?;
-    // Refuse before the first change, where there is anything to judge by.
-    let mut warning = None;
-    if exists(connection, "cluster").await? {
-        warning = compatible(connection, &applicant.server_version, &before).await?;
-    }
-    let pending = pending(&before, sets)?;
     let mut report = Report {
         applied: Vec::new(),
         warning,
@@ -381,14 +395,22 @@ async fn apply_missing(
         connection
             .apply(TABLE, migration)
             .await
-            .map_err(|error| MigrateError::Failed {
-                version: migration.version,
-                source: cause(error).into(),
-            })?;
+            .map_err(|error| MigrateError::of_migration(migration.version, cause(error)))?;
         report.applied.push(migration.version);
     }
     note(connection, applicant).await?;
     Ok(report)
+}
+
+/// The first migration makes the table `cluster` and is recorded with it: one without the other is another program's.
+fn refuse_foreign(applied: &[Applied], has_cluster: bool) -> Result<(), MigrateError> {
+    let first = MIGRATIONS.iter().map(|migration| migration.version).min();
+    let is_ours = applied.iter().any(|there| Some(there.version) == first);
+    match (has_cluster, is_ours) {
+        (true, false) => Err(MigrateError::Foreign { table: "cluster" }),
+        (false, _) if !applied.is_empty() => Err(MigrateError::Foreign { table: TABLE }),
+        _ => Ok(()),
+    }
 }
 
 /// Records what is applied and not yet in the log, by number (a process may have died between the two), and that a

@@ -11,6 +11,7 @@ use crate::{
     exit::Exit,
     failure::{Failure, Outcome},
     flags::{SettingFlags, with_default},
+    shell,
     signals::Stops,
 };
 
@@ -93,8 +94,8 @@ fn require_checkout() -> Outcome<()> {
 
 fn invite(narrator: Narrator, stage: &Stage) {
     narrator.title("It stays up; try it");
-    let profile = stage.home.profile_path();
-    let command = format!("tidegate --profile {}", profile.display());
+    let profile = stage.home.profile_path().display().to_string();
+    let command = format!("tidegate --profile {}", shell::word(&profile));
     narrator.block(&format!(
         "{command} conversation say new \"what changed lately?\"\n{command} run list\n{command} instances\n{command} audit"
     ));

@@ -25,6 +25,7 @@ use crate::{
     flags::{SettingFlags, with_default},
     output::facts,
     profile::{self, Profile},
+    shell,
     signals::Stops,
 };
 
@@ -221,7 +222,8 @@ fn announce(context: &Context, home: &Home, ready: &Ready) {
     let with = if usual {
         String::new()
     } else {
-        format!("--profile {} ", home.profile_path().display())
+        let path = home.profile_path().display().to_string();
+        format!("--profile {} ", shell::word(&path))
     };
     let said = facts([
         ("API", Some(ready.profile.url.clone())),

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
+use tidegate_client::Client;
 use tidegate_engine::keys;
 use tidegate_model::{
     KeyId, PoolId, TenantId,
@@ -13,6 +14,7 @@ use tidegate_model::{
 use super::{
     migrate,
     page::{self, PageFlags},
+    pool,
 };
 use crate::{
     cli::Context,
@@ -123,6 +125,7 @@ impl KeyCommand {
                     client.revoke_key(created.key.key_id).await?;
                     return Err(unseen(&error));
                 }
+                remark(output, &client, &created.key).await;
             }
             Self::List(page) => {
                 let answer = context.client(Who::Admin)?.keys(&page.query()).await?;
@@ -136,6 +139,22 @@ impl KeyCommand {
             }
         }
         Ok(Exit::Success)
+    }
+}
+
+/// A worker's key may come before its pool, which nobody refuses; a wrong name looks the same, so that it is said. The key
+/// is made and shown by now: nothing here fails the command.
+async fn remark(output: Output, client: &Client, key: &KeyView) {
+    let (Role::Worker, Some(pool)) = (key.role, &key.pool) else {
+        return;
+    };
+    match pool::not_in_force(client, pool).await {
+        Ok(None) => {}
+        Ok(Some(missing)) => output.warn(&missing),
+        Err(failure) => output.warn(&format!(
+            "whether pool {pool} is published could not be looked up: {}",
+            failure.messages.join("; ")
+        )),
     }
 }
 

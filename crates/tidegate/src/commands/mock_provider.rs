@@ -29,9 +29,10 @@ impl MockProviderCommand {
     /// Runs it until it is interrupted.
     pub async fn run(self, context: &Context) -> Outcome {
         let mut scenario = match &self.scenario {
-            Some(path) => {
-                Scenario::load(path).map_err(|error| Failure::usage(error.to_string()))?
-            }
+            Some(path) => Scenario::load(path).map_err(|error| {
+                Failure::usage(format!("--scenario {}: {error}", path.display()))
+                    .remedy("docs/mock-provider.md has the form of a script")
+            })?,
             None => Scenario::demo(),
         };
         for variable in &self.variables {

@@ -3,7 +3,7 @@
 use clap::Args;
 use tidegate_model::api::{Page, PageQuery};
 
-use crate::output::Output;
+use crate::{output::Output, shell};
 
 /// Which part of a list.
 #[derive(Debug, Clone, Default, Args)]
@@ -29,6 +29,6 @@ impl PageFlags {
 /// Says how to read on.
 pub fn hint<T>(output: Output, page: &Page<T>) {
     if let Some(cursor) = &page.next_cursor {
-        output.note(&format!("more with --cursor {cursor}"));
+        output.note(&format!("more with --cursor {}", shell::word(cursor)));
     }
 }

@@ -14,7 +14,8 @@ use crate::{
     cli::Context,
     connection::Who,
     exit::Exit,
-    failure::{Failure, Outcome},
+    failure::Outcome,
+    files,
     output::{or_dash, table},
 };
 
@@ -171,7 +172,9 @@ async fn activate_epoch(
 ) -> Outcome<PoolView> {
     let expected = match expected {
         Some(expected) => Some(expected),
-        None => current_epoch(client, pool).await?,
+        None => find(client, pool)
+            .await?
+            .and_then(|view| view.active_descriptor_epoch),
     };
     let body = SetEpoch {
         expected,
@@ -181,12 +184,33 @@ async fn activate_epoch(
     Ok(client.set_pool_epoch(pool, &body).await?)
 }
 
-async fn current_epoch(client: &tidegate_client::Client, pool: &PoolId) -> Outcome<Option<i64>> {
+/// What to say to whoever lets a worker into this pool: until a descriptor of it is in force, it is given nothing.
+pub(super) async fn not_in_force(
+    client: &tidegate_client::Client,
+    pool: &PoolId,
+) -> Outcome<Option<String>> {
+    let missing = match find(client, pool).await? {
+        None => {
+            "does not exist yet: publish it with `tidegate pool publish FILE --activate`".to_owned()
+        }
+        Some(view) if view.active_descriptor_epoch.is_none() => {
+            format!(
+                "has no descriptor in force: `tidegate pool activate {pool} EPOCH` puts one there"
+            )
+        }
+        Some(_) => return Ok(None),
+    };
+    Ok(Some(format!(
+        "pool {pool} {missing}; until then its workers are given no runs"
+    )))
+}
+
+async fn find(client: &tidegate_client::Client, pool: &PoolId) -> Outcome<Option<PoolView>> {
     let mut query = PageFlags::default().query();
     loop {
         let page = client.pools(&query).await?;
-        if let Some(found) = page.items.iter().find(|view| view.pool_id == *pool) {
-            return Ok(found.active_descriptor_epoch);
+        if let Some(found) = page.items.into_iter().find(|view| view.pool_id == *pool) {
+            return Ok(Some(found));
         }
         match page.next_cursor {
             Some(cursor) => query.cursor = Some(cursor),
@@ -205,20 +229,12 @@ fn healthy_for(days: u32) -> Health {
 }
 
 fn read_descriptor(file: &std::path::Path) -> Outcome<CapabilityDescriptor> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::caused(
-            Exit::Usage,
-            format!("cannot read {}", file.display()),
-            &error,
-        )
-    })?;
-    serde_json::from_str(&text).map_err(|error| {
-        Failure::usage(format!(
-            "{} is no capability-descriptor.v1: {error}",
-            file.display()
-        ))
-        .remedy("docs/how-to/add-a-pool.md shows one")
-    })
+    files::json(
+        "<FILE>",
+        file,
+        "capability-descriptor.v1",
+        "`tidegate pool template POOL CAPABILITY` prints one to begin with; docs/how-to/add-a-pool.md lists the members",
+    )
 }
 
 fn list(pools: &[PoolView]) -> String {

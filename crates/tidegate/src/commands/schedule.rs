@@ -12,15 +12,13 @@ use tidegate_model::{
     schedule::{MissedRuns, Overlap},
 };
 
-use super::{
-    page::{self, PageFlags},
-    run::json,
-};
+use super::page::{self, PageFlags};
 use crate::{
     cli::Context,
     connection::Who,
     exit::Exit,
     failure::Outcome,
+    files,
     output::{duration, facts, or_dash, table, time},
 };
 
@@ -76,8 +74,8 @@ pub struct Put {
     /// What the pool must offer
     #[arg(long)]
     capability: Capability,
-    /// Passed to the worker as it is, JSON; chat wants a text: '"hello"'
-    #[arg(long, value_name = "JSON", default_value = "null")]
+    /// Passed to the worker as it is, JSON, or @FILE with it; chat wants a text: '"hello"'
+    #[arg(long, value_name = "JSON|@FILE", default_value = "null")]
     input: String,
     /// deferrable unless given; only less protection can be asked for
     #[arg(long)]
@@ -110,7 +108,7 @@ impl Put {
             overlap: self.overlap,
             run: ScheduledRun {
                 capability: self.capability,
-                input: json("--input", &self.input)?,
+                input: files::json_or_file("--input", &self.input)?,
                 service_class: self.service_class,
                 priority: self.priority,
                 max_attempts: self.max_attempts,

@@ -37,6 +37,10 @@ impl SecretsCommand {
         let by = database::operator();
         database::prepare(&store, &by, Migrations::Check, None, database::AT_ONCE).await?;
         database::check_key(&store, &keyring).await?;
+        // Before the rotation: afterwards the previous key has nothing to do any more.
+        if let Some(idle) = database::idle_previous_key(&store, &keyring).await? {
+            context.output.warn(&idle);
+        }
         match self {
             Self::Rotate { force } => {
                 let servers = if force {

@@ -20,6 +20,7 @@ use crate::{
     connection::Who,
     exit::Exit,
     failure::{Failure, Outcome},
+    files,
     output::table,
 };
 
@@ -86,6 +87,9 @@ pub struct Set {
     command: Vec<String>,
 }
 
+/// What to do about a file of `--http` that is none.
+const DESCRIBED: &str = "see docs/how-to/add-a-tool.md for its form";
+
 /// The file of `--http`; headers come by flag, since they are secret.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -144,7 +148,8 @@ impl Set {
                 headers: headers(self.headers)?,
             })
         } else if let Some(path) = self.http {
-            let HttpFile { base_url, tools } = described(&path)?;
+            let HttpFile { base_url, tools } =
+                files::json("--http", &path, "description of an API", DESCRIBED)?;
             ToolTransport::Http(HttpTransport {
                 base_url,
                 headers: headers(self.headers)?,
@@ -208,16 +213,6 @@ fn of_this_shell(variable: &str, otherwise: &str) -> Outcome<String> {
     std::env::var(variable).map_err(|_| {
         Failure::usage(format!("the environment has no variable {variable}"))
             .remedy(format!("export it first, or {otherwise}"))
-    })
-}
-
-fn described(path: &PathBuf) -> Outcome<HttpFile> {
-    let shown = path.display();
-    let text = std::fs::read(path)
-        .map_err(|error| Failure::usage(format!("--http {shown} cannot be read: {error}")))?;
-    serde_json::from_slice(&text).map_err(|error| {
-        Failure::usage(format!("--http {shown} does not describe an API: {error}"))
-            .remedy("see docs/how-to/add-a-tool.md for its form")
     })
 }
 

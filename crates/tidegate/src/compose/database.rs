@@ -172,7 +172,10 @@ pub fn migrate_failure(error: &MigrateError) -> Failure {
             "check user, password and database name in CONFIG_DB_URL; the user must own the database",
         )),
         MigrateError::Failed { .. } => Failure::failed(chain(error)),
-        other => Failure::usage(chain(other)),
+        other => Failure {
+            remedy: other.remedy().map(str::to_owned),
+            ..Failure::usage(chain(other))
+        },
     }
 }
 
@@ -184,6 +187,13 @@ pub async fn check_key(store: &Store, keyring: &Keyring) -> Outcome<()> {
     }
 }
 
+/// What to say of a previous key that opens nothing.
+pub async fn idle_previous_key(store: &Store, keyring: &Keyring) -> Outcome<Option<String>> {
+    secrets::idle_previous_key(store, keyring)
+        .await
+        .map_err(|error| secret_failure(&error))
+}
+
 /// What a problem with a key or a sealed secret means for a command.
 pub fn secret_failure(error: &SecretError) -> Failure {
     match error {
@@ -192,9 +202,9 @@ pub fn secret_failure(error: &SecretError) -> Failure {
             "give every server the new key as CONFIG_ENC_KEY and the old one as CONFIG_ENC_KEY_PREVIOUS, restart one after \
              the other, rotate, then take CONFIG_ENC_KEY_PREVIOUS away; `--force` rotates where they are known to be gone",
         ),
-        SecretError::WrongKey { .. } | SecretError::Malformed { .. } => {
-            Failure::usage(error.to_string())
-        }
+        SecretError::WrongKey { .. }
+        | SecretError::Malformed { .. }
+        | SecretError::SameKey { .. } => Failure::usage(error.to_string()),
         other => Failure::failed(chain(other)),
     }
 }

@@ -71,13 +71,16 @@ impl Server {
         if !report.applied.is_empty() {
             tracing::info!(migrations = ?report.applied, "the database was migrated");
         }
-        let engine = Engine::start(settings, store, keyring, instance)
+        let engine = Engine::start(settings, store.clone(), keyring.clone(), instance)
             .await
             .map_err(|error| match error {
                 StartError::WrongKey(error) => database::secret_failure(&error),
                 StartError::Engine(error) => database::engine_failure(&error),
                 other => Failure::failed(chain(&other)),
             })?;
+        if let Some(idle) = database::idle_previous_key(&store, &keyring).await? {
+            tracing::warn!("{idle}");
+        }
         Self::bind(engine, local).await
     }
 

@@ -5,7 +5,7 @@ use tidegate_testkit::{Proc, Running, TestDb};
 
 use crate::rig::{Ended, KEY, eventually, ready, run, serve, with_database};
 
-struct World {
+pub struct World {
     _server: Running,
     db: TestDb,
     url: String,
@@ -13,7 +13,7 @@ struct World {
 }
 
 impl World {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let db = TestDb::new().await;
         let secret = run(with_database(&db, &["key", "bootstrap", "--json"]))
             .await
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    async fn with_key(&self, key: &str, args: &[&str]) -> Ended {
+    pub async fn with_key(&self, key: &str, args: &[&str]) -> Ended {
         let proc = Proc::tidegate(args)
             .env("TIDEGATE_URL", &self.url)
             .env("TIDEGATE_KEY", key);
@@ -102,7 +102,7 @@ impl World {
         created["secret"].as_str().expect("secret").to_owned()
     }
 
-    async fn admin(&self, args: &[&str]) -> Ended {
+    pub async fn admin(&self, args: &[&str]) -> Ended {
         self.with_key(&self.admin, args).await
     }
 }

@@ -275,3 +275,29 @@ async fn once_ends_by_itself() {
     let (running, _) = dev.start(&["--no-seed"]).await;
     stop(running).await;
 }
+
+/// What is printed to be pasted comes out of a shell as it went in.
+#[tokio::test]
+async fn commands_to_paste_are_quoted() {
+    let dir = scratch::directory("dev-quoted").join("it's here");
+    let proc = Proc::tidegate(&["dev", "--once", "--no-seed"])
+        .env("TIDEGATE_DATA_DIR", &dir)
+        .env("TIDEGATE_LISTEN", "127.0.0.1:0")
+        .env("HOME", &dir);
+    let ended = run(proc).await.succeeded();
+    let printed = ended
+        .stdout
+        .lines()
+        .find_map(|line| line.trim().strip_suffix(" run list"))
+        .expect("a command");
+    let words = std::process::Command::new("sh")
+        .args(["-c", &format!("printf '%s\\n' {printed}")])
+        .output()
+        .expect("a shell");
+    let profile = dir.join("profile.toml").display().to_string();
+    let words = String::from_utf8_lossy(&words.stdout).into_owned();
+    assert_eq!(
+        words.lines().collect::<Vec<_>>(),
+        ["tidegate", "--profile", &profile]
+    );
+}

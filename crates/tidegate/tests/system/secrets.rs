@@ -85,6 +85,38 @@ async fn a_rotation_under_a_running_server_is_refused() {
     assert!(status.stdout.contains("providers p"), "{}", status.stdout);
 }
 
+/// R1.8: a previous key that cannot be meant is refused at the start, and one that opens nothing is named there.
+#[tokio::test]
+async fn a_previous_key_that_opens_nothing_is_said_at_the_start() {
+    let db = TestDb::new().await;
+    let with_previous = |args: &[&str], previous: &str| {
+        with_database(&db, args).env("CONFIG_ENC_KEY_PREVIOUS", previous)
+    };
+    let same = serve(&db).env("CONFIG_ENC_KEY_PREVIOUS", KEY);
+    let same = run(same).await.failed_with(2);
+    let told = "CONFIG_ENC_KEY_PREVIOUS holds the same key as CONFIG_ENC_KEY";
+    assert!(same.stderr.contains(told), "{}", same.stderr);
+    let mut server = serve(&db).env("CONFIG_ENC_KEY_PREVIOUS", OTHER_KEY).start();
+    ready(&mut server).await;
+    server.term();
+    server.wait(crate::rig::PATIENCE).await;
+    let told = "nothing in this database is sealed with it";
+    assert!(server.output().contains(told), "{}", server.output());
+    let status = run(with_previous(&["secrets", "status"], OTHER_KEY)).await;
+    let status = status.succeeded();
+    assert!(status.stderr.contains(told), "{}", status.stderr);
+    let doctor = run(with_previous(&["doctor"], OTHER_KEY)).await;
+    assert!(doctor.stdout.contains(told), "{}", doctor.stdout);
+    for text in [
+        &same.stderr,
+        &server.output(),
+        &status.stderr,
+        &doctor.stdout,
+    ] {
+        assert!(!text.contains(KEY) && !text.contains(OTHER_KEY));
+    }
+}
+
 async fn store_a_secret(db: &TestDb, admin: &str) {
     let mut server = serve(db).start();
     let url = ready(&mut server).await["url"].clone();

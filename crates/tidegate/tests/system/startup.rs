@@ -230,6 +230,30 @@ async fn a_database_of_another_encoding_is_refused() {
     gone.expect("dropped");
 }
 
+/// R1.1: a database that has no place for our tables is refused like others: by name, with the remedy, exit code 2.
+#[tokio::test]
+async fn a_database_without_room_for_our_tables_is_refused() {
+    let cases = [
+        ("CREATE TABLE tenants (id int)", "tenants", "createdb"),
+        ("CREATE TABLE cluster (id int)", "cluster", "createdb"),
+        (
+            "ALTER DATABASE NAME SET search_path = gone",
+            "(gone)",
+            "ALTER ROLE",
+        ),
+    ];
+    for (made, name, remedy) in cases {
+        let db = TestDb::empty().await;
+        let made = sqlx::AssertSqlSafe(made.replace("NAME", db.name()));
+        sqlx::query(made).execute(db.pool()).await.expect("made");
+        for proc in [serve(&db), with_database(&db, &["migrate"])] {
+            let ended = run(proc).await.failed_with(2);
+            assert!(ended.stderr.contains(name), "{}", ended.stderr);
+            assert!(ended.stderr.contains(remedy), "{}", ended.stderr);
+        }
+    }
+}
+
 /// R2.1: a first key whose secret could not be written down was not made; another one can be.
 #[tokio::test]
 async fn a_first_key_that_nobody_saw_is_taken_back() {

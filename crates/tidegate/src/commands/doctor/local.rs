@@ -145,7 +145,9 @@ async fn schema(store: &Store, findings: &mut Vec<Finding>) -> bool {
             findings.push(Finding::fail(
                 "migrations",
                 chain(&error),
-                "`tidegate migrate status` shows each",
+                error
+                    .remedy()
+                    .unwrap_or("`tidegate migrate status` shows each"),
             ));
             false
         }
@@ -196,6 +198,15 @@ async fn sealed(settings: &Settings, store: &Store) -> Vec<Finding> {
         )];
     }
     let mut findings = vec![Finding::ok("encryption key", "it is this database's")];
+    match secrets::idle_previous_key(store, &keyring).await {
+        Ok(None) => {}
+        Ok(Some(idle)) => findings.push(Finding::warn(
+            "encryption key",
+            idle,
+            "docs/how-to/rotate-the-key.md has the steps",
+        )),
+        Err(error) => findings.push(Finding::fail("encryption key", chain(&error), "")),
+    }
     match secrets::status(store, &keyring).await {
         Ok(status) => {
             for row in &status.unreadable {

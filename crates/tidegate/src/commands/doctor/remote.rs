@@ -9,7 +9,7 @@ use tidegate_model::{
 };
 
 use super::Finding;
-use crate::{cli::Context, connection::Who, failure::Failure, output::time};
+use crate::{cli::Context, connection::Who, failure::Failure, output::time, shell};
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -95,7 +95,8 @@ async fn inspect(admin: &Client) -> tidegate_client::Result<Vec<Finding>> {
                 format!("the key of {} cannot be opened", provider.name),
                 format!(
                     "`tidegate provider set {} --base-url {} --api-key-stdin`",
-                    provider.name, provider.base_url
+                    provider.name,
+                    shell::word(&provider.base_url)
                 ),
             ));
         }

@@ -30,6 +30,7 @@ use crate::{
     connection::Who,
     exit::Exit,
     failure::{Failure, Outcome},
+    files,
     output::{duration, facts, or_dash, table, time},
 };
 
@@ -289,21 +290,14 @@ fn in_question(effects: &[EffectView]) -> String {
     tools.join(", ")
 }
 
-/// Refuses a text that is no JSON, by the flag's name.
 /// What a run needs besides its capability, as `--requirements` gives it.
 pub(crate) fn needs(text: Option<&str>) -> Outcome<Option<Needs>> {
     let Some(text) = text else { return Ok(None) };
-    serde_json::from_str(text).map(Some).map_err(|error| {
+    let written = files::json_or_file("--requirements", text)?;
+    serde_json::from_value(written).map(Some).map_err(|error| {
         Failure::usage(format!("--requirements cannot be used: {error}")).remedy(
             "for example --requirements '{\"allowedRegions\": [\"eu-1\"], \"sandbox\": \"container\"}'; \
              docs/how-to/add-a-pool.md lists the members",
         )
-    })
-}
-
-pub(super) fn json(flag: &str, text: &str) -> Outcome<serde_json::Value> {
-    serde_json::from_str(text).map_err(|error| {
-        Failure::usage(format!("{flag} is no JSON: {error}"))
-            .remedy(format!("for example {flag} '{{\"text\":\"hello\"}}'"))
     })
 }

@@ -9,19 +9,20 @@ use tidegate_model::{
     run::ServiceClass,
 };
 
-use super::{follow, json, needs, one};
-use crate::{cli::Context, exit::Exit, failure::Outcome};
+use super::{follow, needs, one};
+use crate::{cli::Context, exit::Exit, failure::Outcome, files};
 
 /// A business task.
 #[derive(Debug, Args)]
 pub struct Submit {
     /// What the pool must offer
     capability: Capability,
-    /// What else the pool must have, JSON: '{"allowedRegions": ["eu-1"], "tools": [{"name": "web/search", "versions": "^2"}]}'
-    #[arg(long, value_name = "JSON")]
+    /// What else the pool must have, JSON or @FILE with it: '{"allowedRegions": ["eu-1"], "inputLabels": ["pii"]}'
+    #[arg(long, value_name = "JSON|@FILE")]
     requirements: Option<String>,
-    /// Passed to the worker as it is, JSON; numbers are 64-bit integers or doubles. Chat wants a text: '"hello"'
-    #[arg(long, value_name = "JSON", default_value = "null")]
+    /// Passed to the worker as it is, JSON, or @FILE with it; numbers are 64-bit integers or doubles. Chat wants a text:
+    /// '"hello"'
+    #[arg(long, value_name = "JSON|@FILE", default_value = "null")]
     input: String,
     /// standard unless given; only less protection can be asked for
     #[arg(long)]
@@ -62,7 +63,7 @@ impl Submit {
         let body = SubmitRun {
             capability: self.capability,
             requirements: needs(self.requirements.as_deref())?,
-            input: json("--input", &self.input)?,
+            input: files::json_or_file("--input", &self.input)?,
             service_class: self.service_class,
             priority: self.priority,
             deadline: self.deadline,
