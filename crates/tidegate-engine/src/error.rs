@@ -64,6 +64,17 @@ impl Error {
         }))
     }
 
+    /// A refusal of a field that is not known.
+    pub fn unknown_field(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        match Self::invalid(field, detail) {
+            Self::Refused(mut refusal) => {
+                refusal.code = Code::UnknownField;
+                Self::Refused(refusal)
+            }
+            other => other,
+        }
+    }
+
     /// A refusal that may name a field.
     pub fn refused_field(
         code: Code,

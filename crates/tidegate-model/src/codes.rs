@@ -67,6 +67,12 @@ text_enum! {
         Cancelled = "CANCELLED",
         /// The epoch of the pool's descriptor that an attempt was begun under was withdrawn.
         EpochWithdrawn = "EPOCH_WITHDRAWN",
+        /// The epoch of a pool's descriptor that a worker was built for is not in force.
+        DescriptorEpochStale = "DESCRIPTOR_EPOCH_STALE",
+        /// A worker does not show the runtime that the pool's descriptor names.
+        RuntimeDigestMismatch = "RUNTIME_DIGEST_MISMATCH",
+        /// A later start of the worker has joined the pool.
+        IncarnationStale = "INCARNATION_STALE",
         /// A person gave up on a run in review.
         Abandoned = "ABANDONED",
         /// Nobody knows whether an effect happened that the attempt is about to repeat.
@@ -109,6 +115,9 @@ impl Code {
             | Self::EffectUnknown
             | Self::Abandoned
             | Self::EpochWithdrawn
+            | Self::DescriptorEpochStale
+            | Self::RuntimeDigestMismatch
+            | Self::IncarnationStale
             | Self::Cancelled => 409,
             Self::EventsPruned => 410,
             Self::PayloadTooLarge => 413,
@@ -184,6 +193,9 @@ impl Code {
             Self::QueueExpired => "the run waited too long in the queue",
             Self::Cancelled => "the run was cancelled",
             Self::EpochWithdrawn => "the pool's descriptor epoch was withdrawn",
+            Self::DescriptorEpochStale => "another epoch of the pool is in force",
+            Self::RuntimeDigestMismatch => "the worker does not show the pool's runtime",
+            Self::IncarnationStale => "a later start of the worker has joined",
             Self::Abandoned => "a person gave up on the run",
             Self::EffectUnknown => "nobody knows whether this effect happened",
             Self::WorkerFailed => "the worker reported a failure",

@@ -20,3 +20,18 @@ ALTER TABLE pools
 
 -- The epoch under which an attempt was begun; absent for those of a release that knew none.
 ALTER TABLE run_leases ADD COLUMN descriptor_epoch bigint;
+
+-- R5.2: workers that have shown what they run. A goodbye leaves the row: an incarnation that has passed stays passed.
+CREATE TABLE worker_registrations (
+    pool_id          text        COLLATE "C" NOT NULL REFERENCES pools (pool_id),
+    worker           text        COLLATE "C" NOT NULL,
+    incarnation      bigint      NOT NULL,
+    protocol_version integer     NOT NULL,
+    descriptor_epoch bigint      NOT NULL,
+    runtime_digest   text,
+    occupied         bigint      NOT NULL DEFAULT 0,
+    registered_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    left_at          timestamptz,
+    PRIMARY KEY (pool_id, worker)
+);

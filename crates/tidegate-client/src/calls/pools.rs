@@ -3,8 +3,8 @@
 use tidegate_model::{
     PoolId,
     api::{
-        DescriptorEpochView, Page, PageQuery, PolicyGeneration, PoolView, RevokeEpoch, SetEpoch,
-        SetPolicyGeneration,
+        DescriptorEpochView, LeavePool, Page, PageQuery, PolicyGeneration, PoolView,
+        RegisterWorker, RevokeEpoch, SetEpoch, SetPolicyGeneration, WorkerHeartbeat, WorkerView,
     },
     contracts::CapabilityDescriptor,
 };
@@ -32,6 +32,24 @@ impl Client {
     pub async fn revoke_pool_epoch(&self, pool: &PoolId, epoch: i64) -> Result<PoolView> {
         let path = format!("/v1/pools/{pool}/revoke");
         self.json(Call::post(path).body(&RevokeEpoch { epoch })?)
+            .await
+    }
+
+    /// `POST /v1/worker/register`: a worker joins the pool of its key.
+    pub async fn register_worker(&self, body: &RegisterWorker) -> Result<WorkerView> {
+        self.json(Call::post("/v1/worker/register").body(body)?)
+            .await
+    }
+
+    /// `POST /v1/worker/heartbeat`: how many runs a worker works on.
+    pub async fn worker_heartbeat(&self, body: &WorkerHeartbeat) -> Result<WorkerView> {
+        self.json(Call::post("/v1/worker/heartbeat").body(body)?)
+            .await
+    }
+
+    /// `DELETE /v1/worker/registration`: a worker leaves its pool.
+    pub async fn leave_pool(&self, body: &LeavePool) -> Result<WorkerView> {
+        self.json(Call::delete("/v1/worker/registration").body(body)?)
             .await
     }
 

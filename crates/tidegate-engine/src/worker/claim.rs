@@ -6,8 +6,8 @@ use std::{
 };
 
 use tidegate_model::{
-    Code, PoolId, TenantId,
-    api::{ClaimAnswer, ClaimRequest, Lease, LeasedRun, PROTOCOL_VERSION, RunBudget},
+    PoolId, TenantId,
+    api::{ClaimAnswer, ClaimRequest, Lease, LeasedRun, RunBudget},
     limits,
     run::QuotaBucket,
 };
@@ -17,6 +17,7 @@ use tidegate_store::attempts::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::register::{Shown, check_incarnation, check_protocol};
 use crate::{
     Engine, Error, Principal,
     claims::{Serves, Share, Want},
@@ -45,6 +46,8 @@ pub async fn claim_until(
 ) -> Result<ClaimAnswer, Error> {
     check(&request)?;
     let pool = principal.require_pool()?;
+    let (worker, incarnation) = (request.worker_id.as_str(), request.incarnation);
+    let shown = Shown::look(engine, pool, worker, incarnation).await?;
     let until = Instant::now() + Duration::from_millis(request.wait_ms);
     let poll = Duration::from_millis(u64::from(engine.settings().claim_poll_ms));
     let background = request.max_background != Some(0);
@@ -58,6 +61,7 @@ pub async fn claim_until(
             return Ok(ClaimAnswer { leases: Vec::new() });
         }
         let served = engine.served_by(pool).await?;
+        shown.check(pool, &served)?;
         let holder = holder(engine, pool, served.epoch, &request);
         let look = claim_now(engine, &holder, served, &request).await?;
         let left = until.saturating_duration_since(Instant::now());
@@ -81,24 +85,8 @@ pub async fn claim_until(
 }
 
 fn check(request: &ClaimRequest) -> Result<(), Error> {
-    if request.protocol_version < PROTOCOL_VERSION {
-        return Err(Error::refused(
-            Code::ProtocolTooOld,
-            format!("this server speaks protocol {PROTOCOL_VERSION} and later; upgrade the worker"),
-        ));
-    }
-    if request.protocol_version > PROTOCOL_VERSION {
-        return Err(Error::invalid(
-            "protocolVersion",
-            format!("this server speaks protocol {PROTOCOL_VERSION}; upgrade the server first"),
-        ));
-    }
-    if request.incarnation < 0 {
-        return Err(Error::invalid(
-            "incarnation",
-            "a whole number from 0, which rises with each start of the worker",
-        ));
-    }
+    check_protocol(request.protocol_version)?;
+    check_incarnation(request.incarnation)?;
     if !(1..=limits::CLAIM_MAX).contains(&request.max) {
         return Err(Error::invalid("max", format!("1 to {}", limits::CLAIM_MAX)));
     }

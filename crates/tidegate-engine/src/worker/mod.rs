@@ -7,6 +7,7 @@ pub mod context;
 pub mod effects;
 pub mod events;
 pub mod held;
+pub mod register;
 pub mod renew;
 pub mod wait;
 

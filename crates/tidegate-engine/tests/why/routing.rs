@@ -6,8 +6,9 @@ use tidegate_engine::{Engine, Error, Principal, leases, pools, runs, worker};
 use tidegate_model::{
     Capability, Code, Fence, PoolId, RunId,
     api::{
-        AttemptAnswer, AttemptUsage, CompleteRun, Lease, LeaseRef, PolicyGeneration, PoolView,
-        RenewRequest, RevokeEpoch, SetEpoch, SetPolicyGeneration, SubmitChild, SubmitRun,
+        AttemptAnswer, AttemptUsage, ClaimRequest, CompleteRun, Lease, LeaseRef, LeavePool,
+        PolicyGeneration, PoolView, RegisterWorker, RenewRequest, RevokeEpoch, SetEpoch,
+        SetPolicyGeneration, SubmitChild, SubmitRun, WorkerView,
     },
     contracts::{CapabilityDescriptor, Health},
     principal::Role,
@@ -453,4 +454,149 @@ async fn requirements_are_bounded() {
     .expect("classes");
     let refused = submit(needing("ocr", json!({"sandbox": "vm"}))).await;
     assert_eq!(code(refused).0, Code::StateConflict);
+}
+
+fn joining(incarnation: i64, epoch: i64, digest: Option<&str>) -> RegisterWorker {
+    RegisterWorker {
+        worker_id: "w1".parse().expect("worker"),
+        incarnation,
+        pool_id: pool("gpu"),
+        protocol_version: 1,
+        descriptor_epoch: epoch,
+        runtime_digest: digest.map(str::to_owned),
+    }
+}
+
+async fn join(world: &World, request: RegisterWorker) -> Result<WorkerView, Error> {
+    worker::register::register(&world.engine, &worker_of("gpu"), request).await
+}
+
+fn claiming(incarnation: i64) -> ClaimRequest {
+    ClaimRequest {
+        incarnation,
+        ..crate::rig::ask(10, 100)
+    }
+}
+
+/// R5.2: where the descriptor names a runtime, only workers that have shown it are given work; the pool of the key is the only
+/// one that a worker joins, and the epoch in force the only one that it works under.
+#[tokio::test]
+async fn a_worker_shows_its_runtime_before_it_is_given_work() {
+    let world = World::new(settings()).await;
+    open(
+        &world,
+        "gpu",
+        &["ocr"],
+        json!({"runtimeDigest": "sha256:aa"}),
+    )
+    .await;
+    let run = world.submit(task("ocr")).await;
+    let by = worker_of("gpu");
+    let claim = |incarnation| worker::claim::claim(&world.engine, &by, claiming(incarnation));
+    assert_eq!(code(claim(1).await).0, Code::RuntimeDigestMismatch);
+    let wrong = join(&world, joining(1, 1, Some("sha256:bb"))).await;
+    assert_eq!(
+        code(wrong),
+        (
+            Code::RuntimeDigestMismatch,
+            Some("runtimeDigest".to_owned())
+        )
+    );
+    let early = join(&world, joining(1, 2, Some("sha256:aa"))).await;
+    assert_eq!(code(early).0, Code::DescriptorEpochStale);
+    let elsewhere = worker_of("builtin");
+    let elsewhere = worker::register::register(&world.engine, &elsewhere, joining(1, 1, None));
+    assert_eq!(code(elsewhere.await).1.as_deref(), Some("poolId"));
+
+    let joined = join(&world, joining(1, 1, Some("sha256:aa")))
+        .await
+        .expect("joined");
+    assert_eq!((joined.incarnation, joined.descriptor_epoch), (1, 1));
+    assert_eq!(ids(&claim(1).await.expect("given").leases), [run]);
+    // The next epoch has another runtime: what the old one runs is not given new work.
+    let next = descriptor("gpu", 2, &["ocr"], json!({"runtimeDigest": "sha256:cc"}));
+    publish(&world.engine, &next).await;
+    put_in_force(&world.engine, "gpu", Some(1), 2, None)
+        .await
+        .expect("in force");
+    world.submit(task("ocr")).await;
+    assert_eq!(code(claim(1).await).0, Code::DescriptorEpochStale);
+    join(&world, joining(2, 2, Some("sha256:cc")))
+        .await
+        .expect("joined");
+    assert_eq!(claim(2).await.expect("given").leases.len(), 1);
+}
+
+/// O-10, R5.2: what an earlier start of a worker still says is refused, stands in the audit log, and changes nothing; a
+/// heartbeat says nothing but occupancy.
+#[tokio::test]
+async fn a_late_goodbye_removes_nobody_o_10() {
+    let world = World::new(settings()).await;
+    open(&world, "gpu", &["ocr"], json!({})).await;
+    join(&world, joining(1, 1, None)).await.expect("joined");
+    publish(&world.engine, &descriptor("gpu", 2, &["ocr"], json!({}))).await;
+    put_in_force(&world.engine, "gpu", Some(1), 2, None)
+        .await
+        .expect("in force");
+    join(&world, joining(2, 2, None)).await.expect("joined");
+    let by = worker_of("gpu");
+    let beat = |body: Value| worker::register::heartbeat(&world.engine, &by, body);
+    let late = json!({"workerId": "w1", "incarnation": 1, "occupied": 3});
+    assert_eq!(code(beat(late).await).0, Code::IncarnationStale);
+    let leaving = |incarnation| LeavePool {
+        worker_id: "w1".parse().expect("worker"),
+        incarnation,
+    };
+    let goodbye = worker::register::leave(&world.engine, &by, leaving(1)).await;
+    assert_eq!(code(goodbye).0, Code::IncarnationStale);
+    assert_eq!(
+        code(join(&world, joining(1, 2, None)).await).0,
+        Code::IncarnationStale
+    );
+    let run = world.submit(task("ocr")).await;
+    let stale = worker::claim::claim(&world.engine, &by, claiming(1)).await;
+    assert_eq!(code(stale).0, Code::IncarnationStale);
+    let actions: Vec<String> =
+        sqlx::query_scalar("SELECT action FROM audit_log WHERE subject = 'gpu/w1' ORDER BY seq")
+            .fetch_all(world.db.pool())
+            .await
+            .expect("audit");
+    assert_eq!(
+        actions,
+        ["worker.heartbeat", "worker.leave", "worker.register"]
+    );
+
+    let listed = async || {
+        let pools = pools::list(&world.engine, &operator())
+            .await
+            .expect("pools");
+        pools
+            .into_iter()
+            .find(|view| view.pool_id == pool("gpu"))
+            .expect("gpu")
+            .workers
+    };
+    let there = listed().await;
+    assert_eq!(
+        (there.len(), there[0].incarnation, there[0].descriptor_epoch),
+        (1, 2, 2)
+    );
+    let fresh = json!({"workerId": "w1", "incarnation": 2, "occupied": 3});
+    assert_eq!(beat(fresh.clone()).await.expect("noted").occupied, 3);
+    for (member, value) in [("labels", json!(["pii"])), ("descriptorEpoch", json!(9))] {
+        let mut raising = fresh.clone();
+        raising[member] = value;
+        assert_eq!(
+            code(beat(raising).await),
+            (Code::UnknownField, Some(member.to_owned()))
+        );
+    }
+    let given = worker::claim::claim(&world.engine, &by, claiming(2))
+        .await
+        .expect("given");
+    assert_eq!(ids(&given.leases), [run]);
+    worker::register::leave(&world.engine, &by, leaving(2))
+        .await
+        .expect("left");
+    assert!(listed().await.is_empty());
 }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{PoolId, contracts::CapabilityDescriptor};
+use crate::{PoolId, api::WorkerView, contracts::CapabilityDescriptor};
 
 /// `POST /v1/pools/{poolId}/epoch`: compare-and-set; an epoch is never lowered (R5.3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +74,9 @@ pub struct PoolView {
     pub epochs: Vec<DescriptorEpochView>,
     /// Leases held by its workers.
     pub running: i64,
+    /// The workers that have registered and were heard of in the last two minutes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<WorkerView>,
 }
 
 /// A published descriptor.

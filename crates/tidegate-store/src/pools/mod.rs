@@ -2,6 +2,7 @@
 
 pub mod epochs;
 pub mod publish;
+pub mod workers;
 
 use std::sync::Arc;
 
@@ -79,10 +80,12 @@ impl Store {
         )
         .fetch_all(self.pool())
         .await?;
+        let mut workers = self.live_workers().await?;
         pools
             .into_iter()
             .map(|pool| {
                 let mut view = PoolView {
+                    workers: workers.remove(&pool.pool_id).unwrap_or_default(),
                     pool_id: stored(&pool.pool_id, "pools.pool_id")?,
                     active_descriptor_epoch: pool
                         .active_epoch

@@ -246,6 +246,7 @@ fn list(pools: &[PoolView]) -> String {
             "published epochs",
             "draining",
             "revoked",
+            "workers",
             "running",
         ],
         pools.iter().map(|pool| {
@@ -265,6 +266,7 @@ fn list(pools: &[PoolView]) -> String {
                 numbers(&epochs),
                 numbers(&pool.draining_epochs),
                 numbers(&pool.revoked_epochs),
+                pool.workers.len().to_string(),
                 pool.running.to_string(),
             ]
         }),
