@@ -57,7 +57,7 @@ impl PoolsSeen {
 
     fn causes_of(&self, state: &LaneState) -> Vec<Cause> {
         let class = state.lane.class;
-        let task = self.engine.requirements_of(class).flatten();
+        let task = self.engine.requirements_of(class);
         let pools = self.pools.sort_class(class, task.as_deref());
         let workers: Vec<&PoolCapacity> = pools
             .eligible

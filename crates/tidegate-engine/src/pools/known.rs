@@ -243,7 +243,7 @@ impl Engine {
         let unknown: Vec<i32> = classes
             .iter()
             .copied()
-            .filter(|class| self.requirements_of(*class).is_none())
+            .filter(|class| self.tasks().get(class).is_none())
             .collect();
         if unknown.is_empty() {
             return Ok(());
@@ -254,8 +254,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The requirements of a class as far as they are remembered; inside, `None` for those that this release cannot read.
-    pub(crate) fn requirements_of(&self, class: i32) -> Option<Option<Arc<TaskRequirements>>> {
-        self.tasks().get(&class)
+    /// The requirements of a class that [`Self::requirements`] was asked for; `None` for those that this release cannot read.
+    pub(crate) fn requirements_of(&self, class: i32) -> Option<Arc<TaskRequirements>> {
+        self.tasks().get(&class).flatten()
     }
 }

@@ -38,34 +38,40 @@ pub async fn set_epoch(
         .store()
         .move_epoch(pool, request, &principal.author())
         .await?;
-    match engine.written(ConfigKind::Pool, written).await {
-        MoveEpoch::InForce => {}
-        MoveEpoch::NoPool => return Err(Error::not_found("pool")),
-        MoveEpoch::NotPublished(epoch) => {
-            let field = if epoch == active {
-                "active"
-            } else {
-                "draining"
-            };
-            return Err(Error::invalid(
-                field,
-                format!("epoch {epoch} of pool {pool} is not published; publish it first"),
-            ));
+    let moved = engine.written(ConfigKind::Pool, written).await;
+    check_moved(pool, expected, active, &moved)?;
+    engine.claims().wake();
+    view(engine, pool).await
+}
+
+/// Why the epoch was not moved, where it was not.
+fn check_moved(
+    pool: &PoolId,
+    expected: Option<i64>,
+    active: i64,
+    moved: &MoveEpoch,
+) -> Result<(), Error> {
+    let field = |epoch: &i64| {
+        if *epoch == active {
+            "active"
+        } else {
+            "draining"
         }
-        MoveEpoch::Revoked(epoch) => {
-            let field = if epoch == active {
-                "active"
-            } else {
-                "draining"
-            };
-            return Err(Error::invalid(
-                field,
-                format!(
-                    "epoch {epoch} of pool {pool} was revoked and nothing may use it again; publish a descriptor that may \
+    };
+    match moved {
+        MoveEpoch::InForce => Ok(()),
+        MoveEpoch::NoPool => Err(Error::not_found("pool")),
+        MoveEpoch::NotPublished(epoch) => Err(Error::invalid(
+            field(epoch),
+            format!("epoch {epoch} of pool {pool} is not published; publish it first"),
+        )),
+        MoveEpoch::Revoked(epoch) => Err(Error::invalid(
+            field(epoch),
+            format!(
+                "epoch {epoch} of pool {pool} was revoked and nothing may use it again; publish a descriptor that may \
                      be used under a higher epoch"
-                ),
-            ));
-        }
+            ),
+        )),
         MoveEpoch::Other(active) => {
             let active = active.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
             let said = match expected {
@@ -75,21 +81,17 @@ pub async fn set_epoch(
                 ),
                 Some(expected) => format!("not {expected} as expected says; look and try again"),
             };
-            return Err(Error::refused(
+            Err(Error::refused(
                 Code::VersionConflict,
                 format!("the epoch in force of pool {pool} is {active}; {said}"),
-            ));
+            ))
         }
-        MoveEpoch::Lower(active) => {
-            return Err(Error::invalid(
-                "active",
-                format!(
-                    "epoch {active} is in force and an epoch is never lowered; to roll back, publish the old content \
+        MoveEpoch::Lower(active) => Err(Error::invalid(
+            "active",
+            format!(
+                "epoch {active} is in force and an epoch is never lowered; to roll back, publish the old content \
                      under a higher epoch"
-                ),
-            ));
-        }
+            ),
+        )),
     }
-    engine.claims().wake();
-    view(engine, pool).await
 }

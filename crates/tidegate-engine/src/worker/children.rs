@@ -181,7 +181,7 @@ async fn new_child(
 async fn child_needs(engine: &Engine, parent: i32, asked: Needs) -> Result<Needs, Error> {
     engine.requirements(&[parent]).await?;
     // Of a parent whose requirements this release cannot read nobody knows where its data may go.
-    let task = engine.requirements_of(parent).flatten().ok_or_else(|| {
+    let task = engine.requirements_of(parent).ok_or_else(|| {
         Error::refused(
             Code::Unsatisfiable,
             "the requirements of the parent are of a contract version that this server does not know; upgrade it",

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::register::{Shown, check_incarnation, check_protocol};
 use crate::{
     Engine, Error, Principal,
-    claims::{Serves, Share, Want},
+    claims::{Asked, Serves, Share, Want},
     pools::Served,
 };
 
@@ -49,7 +49,7 @@ pub async fn claim_until(
     let (worker, incarnation) = (request.worker_id.as_str(), request.incarnation);
     let shown = Shown::look(engine, pool, worker, incarnation).await?;
     let until = Instant::now() + Duration::from_millis(request.wait_ms);
-    let poll = Duration::from_millis(u64::from(engine.settings().claim_poll_ms));
+    let every = Duration::from_millis(u64::from(engine.settings().claim_poll_ms));
     let background = request.max_background != Some(0);
     let waiting = engine.claims().wait_for(pool, background, request.max);
     loop {
@@ -71,7 +71,7 @@ pub async fn claim_until(
             });
         }
         // Polls are spread, so that claims that missed the same wake-up do not come back together.
-        let spread = poll.mul_f64(0.75 + 0.5 * crate::clock::jitter());
+        let spread = every.mul_f64(0.75 + 0.5 * crate::clock::jitter());
         let pause = look
             .again_in
             .map_or(spread, |soon| spread.min(soon))
@@ -133,7 +133,7 @@ impl Serving {
     async fn learn(&self, engine: &Engine, classes: &[i32]) -> Result<(), Error> {
         engine.requirements(classes).await?;
         for class in classes {
-            let task = engine.requirements_of(*class).flatten();
+            let task = engine.requirements_of(*class);
             self.served.learn(*class, task.as_deref());
         }
         Ok(())
@@ -167,25 +167,7 @@ async fn claim_now(
     let tiers = engine.tiers().await?;
     let share = |tenant: &TenantId| Share::of(&tiers, tenant);
     claims.know(&tiers);
-    let serving = Serving::of(served);
-    let want = Want {
-        serves: &serving,
-        runs: request.max,
-        background: request
-            .max_background
-            .unwrap_or(request.max)
-            .min(request.max),
-        fair: engine.settings().run_fairness,
-    };
-    let asked = loop {
-        let asked = claims.ask(want, share).await;
-        let unknown = serving.take_unknown();
-        if unknown.is_empty() {
-            break asked;
-        }
-        drop(asked);
-        serving.learn(engine, &unknown).await?;
-    };
+    let asked = plan(engine, served, request, share).await?;
     if asked.asks.is_empty() {
         return Ok(Look {
             leases: Vec::new(),
@@ -232,6 +214,32 @@ async fn claim_now(
             owed
         },
     })
+}
+
+/// What to ask of which lanes. Classes of which it is not known whether the pool may serve them are found out first.
+async fn plan<'a>(
+    engine: &'a Engine,
+    served: Arc<Served>,
+    request: &ClaimRequest,
+    share: impl Fn(&TenantId) -> Share + Copy,
+) -> Result<Asked<'a>, Error> {
+    let serving = Serving::of(served);
+    let most = request.max;
+    let want = Want {
+        serves: &serving,
+        runs: most,
+        background: request.max_background.unwrap_or(most).min(most),
+        fair: engine.settings().run_fairness,
+    };
+    loop {
+        let asked = engine.claims().ask(want, share).await;
+        let unknown = serving.take_unknown();
+        if unknown.is_empty() {
+            return Ok(asked);
+        }
+        drop(asked);
+        serving.learn(engine, &unknown).await?;
+    }
 }
 
 fn hand_out(engine: &Engine, holder: &Holder, opened: Vec<OpenedLease>) -> Vec<Lease> {

@@ -77,23 +77,15 @@ async fn an_epoch_only_rises_and_one_of_two_wins() {
             .unwrap();
     }
     let set = async |expected, active| {
-        pools::set_epoch(
-            &engine,
-            &controller,
-            &id("gpu"),
-            SetEpoch {
-                expected,
-                active,
-                draining: None,
-            },
-        )
-        .await
+        let request = SetEpoch {
+            expected,
+            active,
+            draining: None,
+        };
+        pools::set_epoch(&engine, &controller, &id("gpu"), request).await
     };
-    assert_eq!(
-        refused(set(Some(1), 2).await),
-        Code::VersionConflict,
-        "none is in force"
-    );
+    // None is in force.
+    assert_eq!(refused(set(Some(1), 2).await), Code::VersionConflict);
     let view = set(None, 1).await.unwrap();
     assert_eq!(
         (view.active_descriptor_epoch, view.epochs.len()),
@@ -112,15 +104,8 @@ async fn an_epoch_only_rises_and_one_of_two_wins() {
         .active_descriptor_epoch;
     let below = set(active, 1).await.unwrap_err();
     assert!(below.to_string().contains("never lowered"), "{below}");
-    assert_eq!(
-        set(active, 99)
-            .await
-            .unwrap_err()
-            .problem()
-            .field
-            .as_deref(),
-        Some("active")
-    );
+    let ahead = set(active, 99).await.unwrap_err().problem().field;
+    assert_eq!(ahead.as_deref(), Some("active"));
     let ghost = SetEpoch {
         expected: None,
         active: 1,
@@ -208,16 +193,12 @@ async fn a_move_without_expected_is_told_what_that_means() {
     }
 }
 
-/// R5.1, Bad input: each member of a descriptor that cannot be meant is named; nothing is published.
-#[tokio::test]
-async fn a_descriptor_that_cannot_be_meant_is_refused_by_field() {
-    let world = World::new().await;
-    let engine = world.engine(World::settings()).await;
-    let controller = as_role(Role::PoolController, None);
+/// Members of a descriptor that cannot be meant, with the field that is named.
+fn bad_members() -> Vec<(&'static str, serde_json::Value, &'static str)> {
     let tool = json!({"name": "web/search", "version": "1.0.0", "schemaDigest": format!("sha256:{}", "0".repeat(64))});
     let gate = |capability: &str, until: &str| json!({"capability": capability, "passedAt": "2026-01-01T00:00:00Z", "validUntil": until});
     let span = |from: &str, until: &str| json!({"checkedAt": from, "validUntil": until});
-    let bad = [
+    vec![
         ("policyGeneration", json!(0), "policyGeneration"),
         ("labels", json!(["pii", "pii"]), "labels[1]"),
         ("regions", json!(["eu", "us", "eu"]), "regions[2]"),
@@ -259,8 +240,16 @@ async fn a_descriptor_that_cannot_be_meant_is_refused_by_field() {
             "model.contextTokens",
         ),
         ("runtimeDigest", json!(""), "runtimeDigest"),
-    ];
-    for (member, value, field) in bad {
+    ]
+}
+
+/// R5.1, Bad input: each member of a descriptor that cannot be meant is named; nothing is published.
+#[tokio::test]
+async fn a_descriptor_that_cannot_be_meant_is_refused_by_field() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let controller = as_role(Role::PoolController, None);
+    for (member, value, field) in bad_members() {
         let mut written = serde_json::to_value(descriptor(1, &["chat"])).unwrap();
         written[member] = value;
         let content = serde_json::from_value(written).unwrap();

@@ -35,11 +35,8 @@ fn descriptor(name: &str, epoch: i64, capabilities: &[&str], more: Value) -> Cap
     let plain =
         CapabilityDescriptor::new(pool(name), epoch, capabilities.collect(), lasting_health());
     let mut written = serde_json::to_value(plain).expect("JSON");
-    let Value::Object(more) = more else {
-        panic!("members of an object");
-    };
-    for (member, value) in more {
-        written[member] = value;
+    for (member, value) in more.as_object().expect("members") {
+        written[member] = value.clone();
     }
     serde_json::from_value(written).expect("descriptor")
 }
@@ -581,22 +578,32 @@ async fn a_late_goodbye_removes_nobody_o_10() {
         (there.len(), there[0].incarnation, there[0].descriptor_epoch),
         (1, 2, 2)
     );
-    let fresh = json!({"workerId": "w1", "incarnation": 2, "occupied": 3});
-    assert_eq!(beat(fresh.clone()).await.expect("noted").occupied, 3);
-    for (member, value) in [("labels", json!(["pii"])), ("descriptorEpoch", json!(9))] {
-        let mut raising = fresh.clone();
-        raising[member] = value;
-        assert_eq!(
-            code(beat(raising).await),
-            (Code::UnknownField, Some(member.to_owned()))
-        );
-    }
-    let given = worker::claim::claim(&world.engine, &by, claiming(2))
-        .await
-        .expect("given");
-    assert_eq!(ids(&given.leases), [run]);
+    let given = worker::claim::claim(&world.engine, &by, claiming(2)).await;
+    assert_eq!(ids(&given.expect("given").leases), [run]);
     worker::register::leave(&world.engine, &by, leaving(2))
         .await
         .expect("left");
     assert!(listed().await.is_empty());
+}
+
+/// R5.2: a heartbeat says nothing but occupancy; what would raise a right is refused by its name.
+#[tokio::test]
+async fn a_heartbeat_raises_no_right() {
+    let world = World::new(settings()).await;
+    open(&world, "gpu", &["ocr"], json!({})).await;
+    let by = worker_of("gpu");
+    let beat = |body: Value| worker::register::heartbeat(&world.engine, &by, body);
+    let fresh = json!({"workerId": "w1", "incarnation": 2, "occupied": 3});
+    assert_eq!(code(beat(fresh.clone()).await).0, Code::NotFound);
+    join(&world, joining(2, 1, None)).await.expect("joined");
+    assert_eq!(beat(fresh.clone()).await.expect("noted").occupied, 3);
+    for (member, value) in [("labels", json!(["pii"])), ("descriptorEpoch", json!(9))] {
+        let mut raising = fresh.clone();
+        raising[member] = value;
+        let refused = code(beat(raising).await);
+        assert_eq!(refused, (Code::UnknownField, Some(member.to_owned())));
+    }
+    let mut absurd = fresh;
+    absurd["occupied"] = json!(-1);
+    assert_eq!(code(beat(absurd).await).1.as_deref(), Some("occupied"));
 }

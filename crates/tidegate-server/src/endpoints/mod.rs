@@ -51,6 +51,12 @@ pub(crate) fn chat() -> OpenApiRouter<AppState> {
         .routes(routes!(schedules::resume_schedule::resume_schedule))
         .routes(routes!(me::get_my_limits::get_my_limits))
         .routes(routes!(me::get_my_usage::get_my_usage))
+        .merge(workers())
+}
+
+/// The worker protocol, beside them.
+fn workers() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
         .routes(routes!(worker::register_worker::register_worker))
         .routes(routes!(worker::worker_heartbeat::worker_heartbeat))
         .routes(routes!(worker::leave_pool::leave_pool))

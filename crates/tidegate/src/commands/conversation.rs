@@ -55,7 +55,7 @@ pub struct Say {
     /// What the pool must offer; chat unless given
     #[arg(long)]
     capability: Option<Capability>,
-    /// What else the pool must have, JSON or @FILE with it: '{"allowedRegions": ["eu-1"], "inputLabels": ["pii"]}'
+    /// What else the pool must have, JSON or @FILE with it: '{"sandbox": "container"}'
     #[arg(long, value_name = "JSON|@FILE")]
     requirements: Option<String>,
     /// interactive unless given; only less protection can be asked for

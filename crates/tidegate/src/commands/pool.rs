@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use tidegate_model::{
     Capability, PoolId,
-    api::{PoolView, SetEpoch, SetPolicyGeneration},
+    api::{PolicyGeneration, PoolView, SetEpoch, SetPolicyGeneration},
     contracts::{CapabilityDescriptor, Health},
 };
 
@@ -140,17 +140,7 @@ impl PoolCommand {
                 output.show(&view, |view| list(std::slice::from_ref(view)));
             }
             Self::Generation { raise, expected } => {
-                let generation = match raise {
-                    None => client.policy_generation().await?,
-                    Some(active) => {
-                        let expected = match expected {
-                            Some(expected) => expected,
-                            None => client.policy_generation().await?.active,
-                        };
-                        let body = SetPolicyGeneration { expected, active };
-                        client.set_policy_generation(&body).await?
-                    }
-                };
+                let generation = generation(&client, raise, expected).await?;
                 output.show(&generation, |generation| generation.active.to_string());
             }
             Self::List(page) => {
@@ -161,6 +151,24 @@ impl PoolCommand {
         }
         Ok(Exit::Success)
     }
+}
+
+/// The policy generation in force, after it was raised where that is asked for.
+async fn generation(
+    client: &tidegate_client::Client,
+    raise: Option<i64>,
+    expected: Option<i64>,
+) -> Outcome<PolicyGeneration> {
+    let now = match (raise, expected) {
+        (Some(_), Some(expected)) => PolicyGeneration { active: expected },
+        _ => client.policy_generation().await?,
+    };
+    let Some(active) = raise else { return Ok(now) };
+    let body = SetPolicyGeneration {
+        expected: now.active,
+        active,
+    };
+    Ok(client.set_policy_generation(&body).await?)
 }
 
 async fn activate_epoch(

@@ -20,7 +20,7 @@ async fn template(world: &World, args: &[&str]) -> String {
     file
 }
 
-/// R5.1, R5.3, R6.4, R18.3: a descriptor is made from the template, put in force, asked for, drained, revoked; a run that nobody
+/// R5.3, R6.4, R18.3: a descriptor is made from the template, put in force, asked for, drained, revoked; a run that nobody
 /// may serve says whom to change; the policy generation is raised.
 #[tokio::test]
 async fn a_pool_goes_through_its_life_on_the_command_line() {

@@ -17,7 +17,7 @@ use crate::{cli::Context, exit::Exit, failure::Outcome, files};
 pub struct Submit {
     /// What the pool must offer
     capability: Capability,
-    /// What else the pool must have, JSON or @FILE with it: '{"allowedRegions": ["eu-1"], "inputLabels": ["pii"]}'
+    /// What else the pool must have, JSON or @FILE with it: '{"sandbox": "container"}'
     #[arg(long, value_name = "JSON|@FILE")]
     requirements: Option<String>,
     /// Passed to the worker as it is, JSON, or @FILE with it; numbers are 64-bit integers or doubles. Chat wants a text:
