@@ -35,8 +35,9 @@ fn descriptor(name: &str, epoch: i64, capabilities: &[&str], more: Value) -> Cap
     let plain =
         CapabilityDescriptor::new(pool(name), epoch, capabilities.collect(), lasting_health());
     let mut written = serde_json::to_value(plain).expect("JSON");
-    for (member, value) in more.as_object().expect("members") {
-        written[member] = value.clone();
+    let more: serde_json::Map<String, Value> = serde_json::from_value(more).expect("members");
+    for (member, value) in more {
+        written[member] = value;
     }
     serde_json::from_value(written).expect("descriptor")
 }
