@@ -70,34 +70,42 @@ pub(crate) fn read_message(role: MessageRole, content: &Value) -> Option<Message
     })
 }
 
-/// Providers refuse an answer without its call and a call without its answer; the window of a long conversation may cut
-/// between them.
+/// Providers refuse an answer without its call and a call without its answer. The window of a long conversation may cut
+/// between them, and a turn that was cancelled while it asked leaves its question open.
+///
+/// Answers stand right behind the message that calls. They are looked for there and nowhere else: models name their calls
+/// alike in every turn, so that another turn's answer has the same id.
 fn complete_calls(messages: Vec<Message>) -> Vec<Message> {
-    let answered: HashSet<String> = messages
-        .iter()
-        .filter_map(|message| match message {
-            Message::Tool { call_id, .. } => Some(call_id.clone()),
-            _ => None,
-        })
-        .collect();
-    let mut open = HashSet::new();
-    let keep = |message| match message {
-        Message::Assistant { text, tool_calls } => {
-            let calls = tool_calls.into_iter();
-            let tool_calls: Vec<_> = calls.filter(|call| answered.contains(&call.id)).collect();
-            open = tool_calls.iter().map(|call| call.id.clone()).collect();
-            let empty = text.is_empty() && tool_calls.is_empty();
-            (!empty).then_some(Message::Assistant { text, tool_calls })
+    let mut kept = Vec::with_capacity(messages.len());
+    let mut messages = messages.into_iter().peekable();
+    while let Some(message) = messages.next() {
+        let Message::Assistant {
+            text,
+            mut tool_calls,
+        } = message
+        else {
+            // Of an answer nobody asked for, nothing is left.
+            if !matches!(message, Message::Tool { .. }) {
+                kept.push(message);
+            }
+            continue;
+        };
+        let mut open: HashSet<String> = tool_calls.iter().map(|call| call.id.clone()).collect();
+        let mut answers = Vec::new();
+        while let Some(answer) = messages.next_if(|next| matches!(next, Message::Tool { .. })) {
+            if let Message::Tool { call_id, .. } = &answer
+                && open.remove(call_id)
+            {
+                answers.push(answer);
+            }
         }
-        Message::Tool { call_id, text } => open
-            .remove(&call_id)
-            .then_some(Message::Tool { call_id, text }),
-        other => {
-            open.clear();
-            Some(other)
+        tool_calls.retain(|call| !open.contains(&call.id));
+        if !(text.is_empty() && tool_calls.is_empty()) {
+            kept.push(Message::Assistant { text, tool_calls });
         }
-    };
-    messages.into_iter().filter_map(keep).collect()
+        kept.extend(answers);
+    }
+    kept
 }
 
 /// An assistant's message as it is stored.
@@ -173,6 +181,40 @@ mod tests {
             assistant("done", &[]),
         ];
         assert_eq!(repaired, expected);
+    }
+
+    /// R3.7, R3.15: a question that its turn left open is dropped, whatever other turns answered under the same id, before
+    /// it or after it.
+    #[test]
+    fn an_open_call_is_not_answered_by_another_turn() {
+        let user = || Message::User("hi".to_owned());
+        let answered = || [user(), assistant("", &["call_A"]), tool("call_A")];
+        let said = || assistant("done", &[]);
+        let open = || [user(), assistant("", &["call_A"])];
+        let orders = [
+            [&answered()[..], &[said()], &open()].concat(),
+            [&open()[..], &answered(), &[said()]].concat(),
+            [&open()[..], &open(), &answered(), &[said()], &open()].concat(),
+        ];
+        for mut messages in orders {
+            messages.push(user());
+            let calls = |messages: &[Message]| {
+                let calls = messages.iter().enumerate().filter_map(|(at, message)| {
+                    let Message::Assistant { tool_calls, .. } = message else {
+                        return None;
+                    };
+                    (!tool_calls.is_empty()).then_some(at)
+                });
+                calls.collect::<Vec<_>>()
+            };
+            let repaired = complete_calls(messages);
+            let [at] = calls(&repaired)[..] else {
+                panic!("one call is left: {repaired:?}");
+            };
+            assert_eq!(repaired[at + 1], tool("call_A"));
+            let users = |message: &&Message| matches!(message, Message::User(_));
+            assert!(repaired.iter().filter(users).count() >= 3, "{repaired:?}");
+        }
     }
 
     #[test]

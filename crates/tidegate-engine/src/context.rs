@@ -92,7 +92,7 @@ impl Engine {
             in_trees: Cache::new(IN_TREES_MAX),
             classes: Cache::new(CLASSES_MAX),
             tasks: Cache::new(CLASSES_MAX),
-            events: EventHub::default(),
+            events: EventHub::new(&parts.settings),
             submissions: Combiner::new(SUBMISSIONS_MAX),
             endings: Combiner::new(ENDINGS_MAX),
             draining: AtomicBool::new(false),

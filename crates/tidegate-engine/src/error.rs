@@ -53,6 +53,17 @@ impl Error {
         }))
     }
 
+    /// A refusal that may be over after a time.
+    pub fn refused_until(code: Code, detail: impl Into<String>, retry_after_ms: u64) -> Self {
+        Self::Refused(Box::new(Refusal {
+            code,
+            detail: detail.into(),
+            field: None,
+            retry_after_ms: Some(retry_after_ms),
+            reasons: Vec::new(),
+        }))
+    }
+
     /// A refusal of one field.
     pub fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::Refused(Box::new(Refusal {

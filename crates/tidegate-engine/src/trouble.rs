@@ -63,6 +63,14 @@ pub fn is_database_away(error: &Error) -> bool {
     matches!(error, Error::Store(error) if error.is_unavailable())
 }
 
+/// What an operator can do about it, where that is known.
+pub fn remedy(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::Store(error) => error.remedy(),
+        _ => None,
+    }
+}
+
 /// What caused an error, without what the error itself says; the error where it names no cause.
 pub fn cause(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), chain)

@@ -47,6 +47,8 @@ text_enum! {
         ProtocolTooOld = "PROTOCOL_TOO_OLD",
         /// The tenant's queue of that class is full.
         QueueFull = "QUEUE_FULL",
+        /// As many event streams are open as may be.
+        TooManyStreams = "TOO_MANY_STREAMS",
         /// A model provider's slots and queue are full.
         LlmBusy = "LLM_BUSY",
         /// The server is draining.
@@ -97,6 +99,26 @@ text_enum! {
 }
 
 impl Code {
+    /// What a worker may fail an attempt with. The others are the platform's own words: in a run's end they would say
+    /// what did not happen.
+    pub const OF_WORKERS: [Self; 15] = [
+        Self::WorkerFailed,
+        Self::InvalidArgument,
+        Self::PayloadTooLarge,
+        Self::Cancelled,
+        Self::DeadlineExceeded,
+        Self::BudgetExhausted,
+        Self::EffectUnknown,
+        Self::ToolUnavailable,
+        Self::ToolTimeout,
+        Self::ToolNotReadOnly,
+        Self::ProviderFailed,
+        Self::LlmBusy,
+        Self::ModelNotConfigured,
+        Self::AgentStepsExhausted,
+        Self::SecretUnreadable,
+    ];
+
     /// The HTTP status of a problem with this code. Codes that only end runs have the status a caller would meet who
     /// waits for the run in the same request.
     pub const fn status(self) -> u16 {
@@ -132,7 +154,7 @@ impl Code {
             | Self::AgentStepsExhausted
             | Self::WorkerFailed => 422,
             Self::ProtocolTooOld => 426,
-            Self::QueueFull => 429,
+            Self::QueueFull | Self::TooManyStreams => 429,
             Self::Internal => 500,
             Self::ProviderFailed | Self::ToolUnavailable => 502,
             Self::LlmBusy
@@ -149,6 +171,7 @@ impl Code {
             self,
             Self::RequestTimeout
                 | Self::QueueFull
+                | Self::TooManyStreams
                 | Self::LlmBusy
                 | Self::ShuttingDown
                 | Self::DatabaseUnavailable
@@ -183,6 +206,7 @@ impl Code {
             Self::Unsatisfiable => "no pool could ever serve this",
             Self::ProtocolTooOld => "the protocol version is too old",
             Self::QueueFull => "the queue is full",
+            Self::TooManyStreams => "too many event streams are open",
             Self::LlmBusy => "the model provider is busy",
             Self::ShuttingDown => "the server is shutting down",
             Self::DatabaseUnavailable => "the database is not available",

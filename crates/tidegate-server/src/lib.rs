@@ -18,6 +18,7 @@ pub mod listen;
 pub mod metrics;
 pub mod middleware;
 mod openapi;
+mod paced;
 mod page;
 pub mod problem;
 pub mod routes;

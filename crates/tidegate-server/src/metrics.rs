@@ -87,6 +87,10 @@ const COUNTERS: &[(&str, &str)] = &[
         "Config changes that were committed but not announced.",
     ),
     (
+        "tidegate_event_streams_stalled_total",
+        "Event streams that were cut because their readers took nothing.",
+    ),
+    (
         "tidegate_fenced_writes_total",
         "Writes of attempts refused because their fence was not that of the open lease.",
     ),
@@ -142,7 +146,8 @@ const GAUGES: &[(&str, &str)] = &[
         "tidegate_config_listening",
         "1 while notifications of config changes arrive.",
     ),
-    ("tidegate_event_streams", "Runs whose events are followed."),
+    ("tidegate_event_streams", "Open event streams of clients."),
+    ("tidegate_followed_runs", "Runs whose events are followed."),
     ("tidegate_generation", "The generation of fences in force."),
     (
         "tidegate_hot_table_bytes",
@@ -166,7 +171,6 @@ const GAUGES: &[(&str, &str)] = &[
         "tidegate_snapshot_held_seconds",
         "How long the oldest of them is held, where that is known.",
     ),
-    ("tidegate_sse_streams", "Open event streams of clients."),
 ];
 
 const DURATIONS: &[(&str, &str)] = &[

@@ -2,16 +2,19 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use axum::response::{
-    IntoResponse, Response, Sse,
-    sse::{Event, KeepAlive},
+use axum::{
+    body::Body,
+    response::{
+        IntoResponse, Response, Sse,
+        sse::{Event, KeepAlive},
+    },
 };
 use futures::{Stream, StreamExt, future, stream};
 use http::{HeaderName, HeaderValue, header};
-use tidegate_engine::Error;
+use tidegate_engine::{Error, events::open::OpenStream};
 use tidegate_model::{RunId, api::RunEvent};
 
-use crate::{extract::Credential, shutdown::Shutdown, state::AppState};
+use crate::{extract::Credential, paced::Paced, shutdown::Shutdown, state::AppState};
 
 /// A comment this often shows that the connection lives.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -38,10 +41,12 @@ impl Cut {
 }
 
 /// Streams events until the run has ended, the client leaves, its key is revoked or the server drains. What ends early
-/// ends with a comment; the reader connects again, here or elsewhere, with the id of the last event it has.
+/// ends with a comment; the reader connects again, here or elsewhere, with the id of the last event it has. A reader that
+/// takes nothing for too long is cut off without a word, since it would not take that either.
 pub fn respond<S>(
     state: &AppState,
     credential: Credential,
+    place: OpenStream,
     run: RunId,
     after: i64,
     events: S,
@@ -56,9 +61,14 @@ where
     let first = stream::once(future::ready(
         Event::default().retry(RETRY).comment("resumable"),
     ));
-    let body = counted(first.chain(frames(after, events, cut))).map(Ok::<_, Infallible>);
+    let frames = first
+        .chain(frames(after, events, cut))
+        .map(Ok::<_, Infallible>);
     let keep_alive = KeepAlive::new().interval(HEARTBEAT).text("alive");
-    let mut response = Sse::new(body).keep_alive(keep_alive).into_response();
+    let stall = Duration::from_millis(state.engine.settings().client_stall_ms.into());
+    let whole = Sse::new(frames).keep_alive(keep_alive).into_response();
+    let mut response =
+        whole.map(|body| Body::from_stream(Paced::new(body.into_data_stream(), place, stall)));
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Some proxies gather a stream until their buffer is full unless told not to.
@@ -116,20 +126,5 @@ fn event_frame(event: &RunEvent) -> Event {
         // Everything in an event came from JSON, so it can be written as JSON.
         tracing::error!(%error, "an event cannot be written");
         Event::default().comment("an event cannot be written")
-    })
-}
-
-/// Counts open streams, however they end.
-fn counted<S: Stream>(inner: S) -> impl Stream<Item = S::Item> {
-    struct Open;
-    impl Drop for Open {
-        fn drop(&mut self) {
-            metrics::gauge!("tidegate_sse_streams").decrement(1.0);
-        }
-    }
-    metrics::gauge!("tidegate_sse_streams").increment(1.0);
-    let open = Open;
-    inner.inspect(move |_| {
-        let _ = &open;
     })
 }

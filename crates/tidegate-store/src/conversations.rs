@@ -97,7 +97,9 @@ impl TenantStore {
         Ok(created.value)
     }
 
-    /// Messages after a number, oldest first; nothing where the tenant has no such conversation.
+    /// Messages after the one with a number (0 for all), in the order of turns and within each as they were written: an
+    /// answer stands behind its own question, also where the next ones were asked meanwhile (R3.7). Nothing where the
+    /// tenant has no such conversation.
     pub async fn messages_after(
         &self,
         conversation: ConversationId,
@@ -116,8 +118,11 @@ impl TenantStore {
         }
         sqlx::query_as!(
             RawMessage,
-            r#"SELECT seq, role, content, run_id, created_at FROM messages
-               WHERE tenant = $1 AND conversation_id = $2 AND seq > $3 ORDER BY seq LIMIT $4"#,
+            r#"SELECT m.seq, m.role, m.content, m.run_id, m.created_at FROM messages m
+               WHERE m.tenant = $1 AND m.conversation_id = $2 AND (m.turn_no, m.seq) > (coalesce((
+                   SELECT l.turn_no FROM messages l
+                   WHERE l.tenant = $1 AND l.conversation_id = $2 AND l.seq = $3), 0), $3)
+               ORDER BY m.turn_no, m.seq LIMIT $4"#,
             self.key(),
             conversation.as_uuid(),
             after,

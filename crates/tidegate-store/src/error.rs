@@ -117,6 +117,10 @@ impl Error {
             (_, Some("57P01" | "57P02" | "57P03")) => {
                 Some("PostgreSQL is starting or stopping: try again in a moment")
             }
+            (sqlx::Error::PoolTimedOut, _) => Some(
+                "all connections of this server were in use, or new ones could not be made in time: raise \
+                 TIDEGATE_DB_POOL_SIZE, send this server less, or look for what keeps PostgreSQL busy",
+            ),
             (sqlx::Error::Io(cause), _) => Some(match cause.kind() {
                 std::io::ErrorKind::NotFound => {
                     "check that PostgreSQL runs and that its socket is where CONFIG_DB_URL says"

@@ -16,7 +16,7 @@ impl Client {
         self.json(Call::post("/v1/conversations").body(body)?).await
     }
 
-    /// `GET /v1/conversations/{id}/messages`, oldest first.
+    /// `GET /v1/conversations/{id}/messages`, in the order of turns.
     pub async fn messages(
         &self,
         conversation: ConversationId,

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::CHANNEL;
 use crate::{
     Engine, Error, clock,
-    trouble::{chain, is_database_away},
+    trouble::{chain, is_database_away, remedy},
 };
 
 /// The first beat after a connection must be heard within this.
@@ -36,6 +36,7 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
             match &ended {
                 // It did hear, so nothing is wrong with how the database is reached; a restart ends every connection.
                 Ended::Broken(error) if lost => lost_connection(&engine, error),
+                Ended::Unsent(error) => lost_connection(&engine, error),
                 _ => warn(&engine, &ended),
             }
         }
@@ -50,6 +51,9 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
 enum Ended {
     /// The connection could not be made, or broke.
     Broken(Error),
+    /// A beat could not be sent, by another connection: this one of the pool was broken, or none was free. That says
+    /// nothing of whether notifications arrive.
+    Unsent(Error),
     /// It stands, but what is sent does not arrive.
     Silent,
 }
@@ -57,7 +61,8 @@ enum Ended {
 impl Ended {
     /// The database as a whole cannot be reached: nothing is wrong with notifications, and the heartbeat says so.
     async fn with_the_database(&self, engine: &Engine) -> bool {
-        let away = matches!(self, Self::Broken(error) if is_database_away(error));
+        let away =
+            matches!(self, Self::Broken(error) | Self::Unsent(error) if is_database_away(error));
         away && engine.store().reach().await.is_err()
     }
 }
@@ -65,6 +70,7 @@ impl Ended {
 fn lost_connection(engine: &Engine, error: &Error) {
     tracing::warn!(
         cause = chain(error),
+        remedy = remedy(error),
         poll_ms = engine.settings().config_poll_ms,
         "the connection for notifications of the database was lost and is made anew; until then config changes and \
          queued runs are found by polling"
@@ -73,7 +79,7 @@ fn lost_connection(engine: &Engine, error: &Error) {
 
 fn warn(engine: &Engine, ended: &Ended) {
     let cause = match ended {
-        Ended::Broken(error) => chain(error),
+        Ended::Broken(error) | Ended::Unsent(error) => chain(error),
         Ended::Silent => "a test notification did not come back".to_owned(),
     };
     tracing::warn!(
@@ -98,19 +104,11 @@ async fn session(engine: &Engine, told: &mut bool) -> Ended {
     // Listening now; whatever was changed before is read anew after this line.
     engine.platform().caches.drop_for(None);
     engine.platform().bus.look_now();
-    match hear(engine, &own, &mut listener, told).await {
-        Ok(()) => Ended::Silent,
-        Err(error) => Ended::Broken(error),
-    }
+    hear(engine, &own, &mut listener, told).await
 }
 
 /// Hears until the beats stay away.
-async fn hear(
-    engine: &Engine,
-    own: &str,
-    listener: &mut Listener,
-    told: &mut bool,
-) -> Result<(), Error> {
+async fn hear(engine: &Engine, own: &str, listener: &mut Listener, told: &mut bool) -> Ended {
     let settings = engine.settings();
     let every = Duration::from_millis(u64::from(settings.listener_heartbeat_ms));
     let dead_after = Duration::from_millis(u64::from(settings.listener_dead_ms));
@@ -120,22 +118,28 @@ async fn hear(
     let mut dead_at = Instant::now() + FIRST_BEAT.min(dead_after);
     loop {
         tokio::select! {
-            heard = listener.next() => match heard? {
-                Notification { channel, .. } if channel == own => {
+            heard = listener.next() => match heard {
+                Err(error) => return Ended::Broken(error.into()),
+                Ok(Notification { channel, .. }) if channel == own => {
                     dead_at = Instant::now() + dead_after;
                     if !bus.set_listening(true) && *told {
                         *told = false;
                         tracing::info!("notifications of the database arrive again");
                     }
                 }
-                _ => bus.look_now(),
+                Ok(_) => bus.look_now(),
             },
             () = tokio::time::sleep_until(next_beat) => {
                 beat += 1;
                 next_beat += every;
-                engine.store().notify_listener(own, beat).await?;
+                let asked = Instant::now();
+                if let Err(error) = engine.store().notify_listener(own, beat).await {
+                    return Ended::Unsent(error.into());
+                }
+                // What was not sent yet cannot be heard: a pool that is in use says nothing of the listener.
+                dead_at += asked.elapsed();
             }
-            () = tokio::time::sleep_until(dead_at) => return Ok(()),
+            () = tokio::time::sleep_until(dead_at) => return Ended::Silent,
         }
     }
 }

@@ -9,7 +9,7 @@ use tidegate_store::conversations::MessageRow;
 
 use crate::{Engine, Error, Principal};
 
-/// A page of a conversation's messages, oldest first.
+/// A page of a conversation's messages, in the order of its turns.
 pub async fn list_messages(
     engine: &Engine,
     principal: &Principal,

@@ -4,13 +4,20 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures::Stream;
 use tidegate_model::{Code, RunId, api::RunEvent, event::EventKind};
-use tidegate_store::{TenantStore, read::events::StreamBounds};
+use tidegate_store::{
+    TenantStore,
+    read::events::{Followed, PageBounds, StreamBounds},
+};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use crate::{Engine, Error, Principal};
 
-/// Events per read while a stream catches up.
-const PAGE: usize = 500;
+/// What one read gives. It is all that a stream holds, since the next read waits until the reader has taken the last one
+/// (backpressure); an event that is larger by itself is read alone and handed out at once.
+const PAGE: PageBounds = PageBounds {
+    events: 200,
+    bytes: 64 << 10,
+};
 /// A stream that has heard nothing for this long looks for itself, so that a lost hand-over costs a delay only.
 const QUIET_MAX: Duration = Duration::from_secs(5);
 
@@ -25,16 +32,19 @@ pub async fn tail(
     after_seq: i64,
 ) -> Result<impl Stream<Item = Result<RunEvent, Error>> + Send + use<>, Error> {
     let store = engine.store().tenant(principal.require_tenant()?);
-    let bounds = store
-        .event_bounds(run)
-        .await?
-        .ok_or_else(|| Error::not_found("run"))?;
+    let bounds = {
+        let _turn = engine.events().may_read().await?;
+        store.event_bounds(run).await?
+    };
+    let bounds = bounds.ok_or_else(|| Error::not_found("run"))?;
     check(bounds, after_seq)?;
     let tail = Tail {
         engine: engine.clone(),
         store,
         run,
         last: after_seq,
+        known: bounds.last,
+        behind: true,
         ready: VecDeque::new(),
         live: None,
         state: if bounds.ended && after_seq >= bounds.last {
@@ -87,8 +97,12 @@ struct Tail {
     run: RunId,
     /// The last event handed out, or read and about to be.
     last: i64,
+    /// The last event that is known to have been written.
+    known: i64,
+    /// There may be events that will not be handed on to it.
+    behind: bool,
     ready: VecDeque<RunEvent>,
-    live: Option<Receiver<Arc<RunEvent>>>,
+    live: Option<Receiver<Arc<Followed>>>,
     state: State,
 }
 
@@ -116,67 +130,84 @@ impl Tail {
         }
     }
 
+    async fn bounds(&self) -> Result<Option<StreamBounds>, Error> {
+        let _turn = self.engine.events().may_read().await?;
+        Ok(self.store.event_bounds(self.run).await?)
+    }
+
     /// After `run.ended`: over, unless the run was put back.
     async fn settle(&mut self) -> Result<(), Error> {
-        let bounds = self.store.event_bounds(self.run).await?;
-        self.state = match bounds {
-            Some(bounds) if !bounds.ended || bounds.last > self.last => State::Following,
+        self.state = match self.bounds().await? {
+            Some(bounds) if !bounds.ended || bounds.last > self.last => {
+                self.known = self.known.max(bounds.last);
+                State::Following
+            }
             _ => State::Over,
         };
         Ok(())
     }
 
     async fn advance(&mut self) -> Result<(), Error> {
-        let Some(live) = &mut self.live else {
-            return self.catch_up().await;
-        };
+        if self.last < self.known {
+            return self.read().await;
+        }
+        // Joined once what was known is read, and before the read that finds nothing: events may have been handed on in
+        // between.
+        let (hub, store) = (self.engine.events(), &self.store);
+        let live = self.live.get_or_insert_with(|| {
+            self.behind = true;
+            hub.join(store.tenant(), self.run, self.last)
+        });
+        if self.behind {
+            return self.read().await;
+        }
         match tokio::time::timeout(QUIET_MAX, live.recv()).await {
-            Ok(Ok(event)) if event.seq <= self.last => Ok(()),
-            Ok(Ok(event)) if event.seq == self.last + 1 => {
-                self.last = event.seq;
-                self.ready.push_back(RunEvent::clone(&event));
-                Ok(())
-            }
-            Ok(Ok(_) | Err(RecvError::Lagged(_))) => self.read().await.map(|_| ()),
-            Ok(Err(RecvError::Closed)) => {
-                self.live = None;
-                Ok(())
-            }
-            Err(_quiet) => self.look_again().await,
+            Ok(Ok(event)) if event.seq() <= self.last => {}
+            Ok(Ok(followed)) => match &*followed {
+                Followed::Event(event) if event.seq == self.last + 1 => {
+                    self.last = event.seq;
+                    self.ready.push_back(event.clone());
+                }
+                Followed::Event(RunEvent { seq, .. }) | Followed::Large(seq) => {
+                    self.known = self.known.max(*seq);
+                    self.behind = true;
+                }
+            },
+            Ok(Err(RecvError::Lagged(_))) => self.behind = true,
+            Ok(Err(RecvError::Closed)) => self.live = None,
+            Err(_quiet) => return self.look_again().await,
         }
-    }
-
-    /// Reads what there is; at its end joins the stream of the instance, and reads once more, since events may have been
-    /// handed on in between.
-    async fn catch_up(&mut self) -> Result<(), Error> {
-        if self.read().await? == PAGE {
-            return Ok(());
-        }
-        let hub = self.engine.events();
-        self.live = Some(hub.join(self.store.tenant(), self.run, self.last));
-        self.read().await.map(|_| ())
+        Ok(())
     }
 
     async fn look_again(&mut self) -> Result<(), Error> {
-        match self.store.event_bounds(self.run).await {
+        match self.bounds().await {
             // The tenant was erased under the reader.
-            Ok(None) => {
-                self.state = State::Over;
-                Ok(())
-            }
-            Ok(Some(bounds)) if bounds.last > self.last => self.read().await.map(|_| ()),
-            Ok(Some(_)) => Ok(()),
+            Ok(None) => self.state = State::Over,
+            Ok(Some(bounds)) => self.known = self.known.max(bounds.last),
             // A stream outlives a restart of the database.
-            Err(error) if error.is_unavailable() => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) if error.code() == Code::DatabaseUnavailable => {}
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
-    /// Reads a page after the last event; answers how many events it had.
-    async fn read(&mut self) -> Result<usize, Error> {
-        let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
-        let page = self.store.events_after(self.run, self.last, limit).await?;
-        let found = page.len();
+    /// Reads a page after the last event; an empty one is the end of what there is.
+    async fn read(&mut self) -> Result<(), Error> {
+        let page = {
+            let _turn = self.engine.events().may_read().await?;
+            self.store.events_after(self.run, self.last, PAGE).await?
+        };
+        if page.is_empty() {
+            self.behind = false;
+            if self.last < self.known {
+                // What was there a moment ago was pruned under the reader, or erased with its tenant.
+                if self.bounds().await?.is_some() {
+                    return Err(pruned(self.known + 1));
+                }
+                self.state = State::Over;
+            }
+        }
         for event in page {
             if event.seq != self.last + 1 {
                 // Numbers are given without gaps, so that what is missing was pruned under the reader.
@@ -188,7 +219,7 @@ impl Tail {
             self.last = event.seq;
             self.ready.push_back(event);
         }
-        Ok(found)
+        Ok(())
     }
 }
 

@@ -132,6 +132,12 @@ settings! {
     instance_heartbeat_ms: u32 = 2_000, "TIDEGATE_INSTANCE_HEARTBEAT_MS", "instanceHeartbeatMs", Instance, plain, Rule::Range(50, 60_000);
     /// Connections to the database.
     db_pool_size: u32 = 16, "TIDEGATE_DB_POOL_SIZE", "dbPoolSize", Instance, plain, Rule::Range(4, 500);
+    /// Event streams that this instance keeps open at once; each may hold an event that its reader has not taken, of 1 MiB at most.
+    event_streams_max: u32 = 1_000, "TIDEGATE_EVENT_STREAMS_MAX", "eventStreamsMax", Instance, plain, Rule::Range(1, 100_000);
+    /// Of them of one tenant.
+    event_streams_per_tenant_max: u32 = 250, "TIDEGATE_EVENT_STREAMS_PER_TENANT_MAX", "eventStreamsPerTenantMax", Instance, plain, Rule::Range(1, 100_000);
+    /// A client that takes nothing of an answer for this long is cut off.
+    client_stall_ms: u32 = 30_000, "TIDEGATE_CLIENT_STALL_MS", "clientStallMs", Instance, plain, Rule::Range(1_000, 3_600_000);
     /// The database ends a session that idles inside a transaction for this long.
     idle_in_transaction_ms: u32 = 10_000, "TIDEGATE_IDLE_IN_TRANSACTION_MS", "idleInTransactionMs", Instance, plain, Rule::Range(100, 3_600_000);
     /// Dead rows of one hot table (queue, leases, parked runs) above which the log and the doctor say so.

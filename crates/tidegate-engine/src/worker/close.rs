@@ -7,7 +7,7 @@ use tidegate_model::{
     Code, Fence, RunId, TenantId,
     api::{AttemptAnswer, CompleteRun, FailRun, LeaseRef, MessageRole, NewMessage, ReleaseRun},
     limits,
-    run::QuotaBucket,
+    run::{AttemptOutcome, QuotaBucket},
 };
 use tidegate_policy::{
     estimates,
@@ -110,6 +110,17 @@ pub async fn fail(
             ));
         }
     }
+    if !Code::OF_WORKERS.contains(&request.code) {
+        let allowed: Vec<&str> = Code::OF_WORKERS.iter().map(|code| code.as_str()).collect();
+        return Err(Error::invalid(
+            "code",
+            format!(
+                "{} is the platform's own; a worker says one of {}",
+                request.code,
+                allowed.join(", ")
+            ),
+        ));
+    }
     let retry_after_ms = request.retry_after_ms.unwrap_or(0).min(RETRY_AFTER_MAX_MS);
     let report = Report::Failed {
         code: request.code,
@@ -162,7 +173,19 @@ pub(super) struct Ending {
 }
 
 impl Ending {
+    /// Ends the attempt. Said again, after an answer that was lost, it is answered again.
     pub(super) async fn close(
+        self,
+        engine: &Engine,
+        principal: &Principal,
+        report: Report,
+    ) -> Result<AttemptAnswer, Error> {
+        let lease = self.lease;
+        let closed = Box::pin(self.close_once(engine, principal, report)).await;
+        or_repeated(engine, principal, lease, report, closed).await
+    }
+
+    pub(super) async fn close_once(
         self,
         engine: &Engine,
         principal: &Principal,
@@ -207,6 +230,45 @@ impl Ending {
             },
         })
     }
+}
+
+/// Where a lease is lost because its holder has ended the attempt by the same kind of report before, the answer is where
+/// the run is now; the first answer may not have arrived. What was refused is looked at only here, so that no other write
+/// pays for it. An attempt that was stopped or taken over was not ended by its holder and stays lost.
+pub(super) async fn or_repeated(
+    engine: &Engine,
+    principal: &Principal,
+    lease: LeaseRef,
+    report: Report,
+    answer: Result<AttemptAnswer, Error>,
+) -> Result<AttemptAnswer, Error> {
+    let lost = match answer {
+        Err(error) if error.code() == Code::LeaseLost => error,
+        other => return other,
+    };
+    let pool = principal.require_pool()?;
+    let fleet = engine.store().fleet();
+    let Some(ended) = fleet.ended_attempt(pool, lease.run_id, lease.fence).await? else {
+        return Err(lost);
+    };
+    let same = match report {
+        Report::Completed => ended.outcome == AttemptOutcome::Succeeded,
+        Report::Failed { code, .. } => {
+            ended.outcome == AttemptOutcome::Failed && ended.code == Some(code)
+        }
+        Report::Waiting => ended.outcome == AttemptOutcome::Waiting,
+        // Who has handed a run back has no more to do with it.
+        Report::Released | Report::LeaseLost | Report::FencedOff => false,
+    };
+    if !same {
+        return Err(lost);
+    }
+    let runs = engine.store().tenant(&ended.tenant);
+    let run = runs.runs(&[lease.run_id]).await?.pop().ok_or(lost)?;
+    Ok(AttemptAnswer {
+        state: run.state(),
+        retry_in_ms: None,
+    })
 }
 
 /// What becomes of the attempts that their holders end at the same time; nothing where a lease is lost. They are closed step

@@ -11,7 +11,7 @@ use tidegate_model::{
 use tidegate_policy::{retry::Report, waitgraph::check_ask};
 use tidegate_store::attempts::{HeldLease, waits::Wait};
 
-use super::close::{Ending, attempt_messages};
+use super::close::{Ending, attempt_messages, or_repeated};
 use crate::{Engine, Error, Principal, checks, runs::accept::refuse_unstorable};
 
 /// Closes the attempt as waiting; a run whose wait is over already is queued at once.
@@ -26,6 +26,16 @@ pub async fn wait(
         run_id,
         fence: request.fence,
     };
+    let waiting = Box::pin(hand_back(engine, principal, lease, request)).await;
+    or_repeated(engine, principal, lease, Report::Waiting, waiting).await
+}
+
+async fn hand_back(
+    engine: &Engine,
+    principal: &Principal,
+    lease: LeaseRef,
+    request: WaitRun,
+) -> Result<AttemptAnswer, Error> {
     let held = engine.held_one(principal, lease).await?;
     if held.fence.number > limits::LEASES_BEFORE_WAIT_MAX {
         return Err(Error::refused(
@@ -68,7 +78,7 @@ pub async fn wait(
         messages,
         wait: Some(wait),
     }
-    .close(engine, principal, Report::Waiting)
+    .close_once(engine, principal, Report::Waiting)
     .await
 }
 

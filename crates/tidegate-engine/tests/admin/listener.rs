@@ -185,3 +185,44 @@ async fn a_lost_listener_misses_nothing() {
     let url = "https://restarted.example/v1";
     eventually("served", Duration::from_secs(1), || sees(&one, url)).await;
 }
+
+/// O-23: a pool of which nothing is free says nothing of how the database is reached: no pooler is blamed, and the line
+/// names what to change.
+#[tokio::test]
+async fn a_pool_in_use_is_not_taken_for_a_pooler() {
+    log::catch();
+    let world = World::new().await;
+    let store = tidegate_store::connect(&tidegate_store::ConnectOptions {
+        max_connections: 4,
+        acquire_timeout: Duration::from_millis(300),
+        ..tidegate_store::ConnectOptions::new(world.db.url())
+    })
+    .map(tidegate_store::Store::new)
+    .unwrap();
+    let mut taken = Vec::new();
+    for _ in 0..4 {
+        taken.push(store.pool().acquire().await.unwrap());
+    }
+    let engine = tidegate_engine::Engine::new(tidegate_engine::EngineParts {
+        settings: Arc::new(World::settings()),
+        store,
+        instance: tidegate_model::InstanceId::new(),
+        digest_key: [1; 32],
+        keyring: world.keyring.clone(),
+    });
+    let stop = tokio_util::sync::CancellationToken::new();
+    let listening = tidegate_engine::config_bus::listen(engine.clone(), stop.clone());
+    let task = tokio::spawn(listening);
+    let told = || async { !lines_with("no connection came free").is_empty() };
+    eventually("it is said", Duration::from_secs(5), told).await;
+    assert_eq!(lines_with("pooler"), Vec::<String>::new());
+    let line = lines_with("no connection came free").remove(0);
+    assert!(line.contains("TIDEGATE_DB_POOL_SIZE"), "{line}");
+    drop(taken);
+    eventually("listens", Duration::from_secs(10), || {
+        std::future::ready(engine.platform().bus().is_listening())
+    })
+    .await;
+    stop.cancel();
+    task.await.unwrap();
+}

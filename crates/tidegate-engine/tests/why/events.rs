@@ -59,6 +59,50 @@ async fn append(engine: &Engine, lease: &Lease, first: i64, count: i64) {
         .expect("append");
 }
 
+/// Appends a note of about so many bytes.
+async fn note(engine: &Engine, lease: &Lease, seq: i64, bytes: usize) {
+    let note = NewEvent {
+        seq,
+        kind: EventKind::WorkerNote,
+        body: json!({"text": "x".repeat(bytes)}),
+    };
+    let request = AppendEvents {
+        fence: lease.fence,
+        events: vec![note],
+    };
+    let worker = Principal::built_in_worker(PoolId::builtin());
+    worker::events::append(engine, &worker, lease.run.run_id, request)
+        .await
+        .expect("append");
+}
+
+/// R4.6: events of every size arrive whole, in order and at once, from the history and live: neither the bytes of a page
+/// nor what is handed on leaves one out.
+#[tokio::test]
+async fn events_of_every_size_arrive() {
+    const SIZES: [usize; 9] = [
+        10, 4_070, 4_090, 65_000, 65_600, 900_000, 10, 900_000, 30_000,
+    ];
+    let world = World::new(settings()).await;
+    let run = world.submit(task("chat")).await;
+    let lease = world.expect_start(&PoolId::builtin(), run).await;
+    let mut live = follow(&world.engine, run, lease.next_seq - 1).await;
+    for (seq, size) in (lease.next_seq..).zip(SIZES) {
+        note(&world.engine, &lease, seq, size).await;
+        let event = tokio::time::timeout(Duration::from_secs(3), next(&mut live))
+            .await
+            .expect("before the stream looks again by itself")
+            .expect("the note");
+        let text = event.body["text"].as_str().map(str::len);
+        assert_eq!((event.seq, text), (seq, Some(size)));
+    }
+    world.complete(&lease).await;
+    let all = drain(follow(&world.engine, run, 0).await, 0).await;
+    let sizes = all.iter().filter_map(|event| event.body["text"].as_str());
+    assert_eq!(sizes.map(str::len).collect::<Vec<_>>(), SIZES);
+    assert_eq!(all.last().expect("an end").kind, EventKind::RunEnded);
+}
+
 /// R4.6: from the start to the end, live, resumed in the middle, and again after all is over.
 #[tokio::test]
 async fn a_stream_runs_to_the_end_and_can_be_resumed() {

@@ -63,7 +63,7 @@ text_enum! {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MessageView {
-    /// Its number, from 1.
+    /// Its number, from 1, as it was written; lists stand in the order of turns.
     pub seq: i64,
     /// Who speaks.
     pub role: MessageRole,

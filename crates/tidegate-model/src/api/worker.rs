@@ -233,6 +233,9 @@ pub struct NewMessage {
 }
 
 /// `POST /v1/worker/runs/{id}/complete`.
+///
+/// Who completes knows what was done: an effect that was intended and never recorded does not send the run to review, but
+/// stays unknown in the run's journal. Record outcomes before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -257,7 +260,11 @@ pub struct CompleteRun {
 pub struct FailRun {
     /// The fence of the holder's lease.
     pub fence: Fence,
-    /// Why. `CANCELLED` where the worker obeyed a cancel, `BUDGET_EXHAUSTED` and `DEADLINE_EXCEEDED` where it met one.
+    /// Why: `WORKER_FAILED` where nothing says more, `CANCELLED` where the worker obeyed a cancel, `BUDGET_EXHAUSTED` and
+    /// `DEADLINE_EXCEEDED` where it met one, `INVALID_ARGUMENT` and `PAYLOAD_TOO_LARGE` of the run's input,
+    /// `EFFECT_UNKNOWN`, `TOOL_UNAVAILABLE`, `TOOL_TIMEOUT`, `TOOL_NOT_READ_ONLY`, `PROVIDER_FAILED`, `LLM_BUSY`,
+    /// `MODEL_NOT_CONFIGURED`, `AGENT_STEPS_EXHAUSTED` or `SECRET_UNREADABLE`. The other codes are the platform's own and
+    /// are refused.
     pub code: Code,
     /// What to tell the run's owner, at most 2,000 characters; no secrets, no message contents.
     #[serde(default, skip_serializing_if = "Option::is_none")]

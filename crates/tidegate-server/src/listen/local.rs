@@ -14,6 +14,9 @@ use super::{serve::ServeError, tls};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
+/// What the system may hold of answers that a peer has not taken, per connection, in bytes; left to itself it takes
+/// megabytes for each. Linux doubles it for its own use.
+const SEND_BUFFER_BYTES: u32 = 256 << 10;
 
 /// What was taken.
 #[derive(Debug)]
@@ -61,6 +64,8 @@ impl Bound {
             };
             // As every server does: a port whose last connections are still dying is free.
             socket.set_reuseaddr(true)?;
+            // Connections inherit it.
+            socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
             socket.bind(address)?;
             Ok(socket)
         };

@@ -3,6 +3,7 @@
 mod local;
 mod proxies;
 mod serve;
+mod stall;
 mod tls;
 
 pub use local::Local;

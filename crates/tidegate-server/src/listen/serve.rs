@@ -15,6 +15,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use super::{
     local::{Bound, Local},
+    stall::StallAcceptor,
     tls::TlsError,
 };
 use crate::{
@@ -110,12 +111,17 @@ pub async fn serve(parts: ServerParts) -> Result<(), ServeError> {
     } = parts;
     let (engine, shutdown) = (state.engine.clone(), state.shutdown.clone());
     let grace = Duration::from_millis(engine.settings().grace_ms.into());
+    let stall = StallAcceptor(Duration::from_millis(
+        engine.settings().client_stall_ms.into(),
+    ));
     let handle = Handle::<SocketAddr>::new();
     let mut listeners = JoinSet::new();
     if let Some(listener) = operators {
         let router = operator_router(state.clone());
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        let server = bounded(Server::from_listener(listener)).handle(handle.clone());
+        let server = bounded(Server::from_listener(listener))
+            .acceptor(stall)
+            .handle(handle.clone());
         listeners.spawn(async move { server.serve(service).await });
     }
     let upkeep = tokio::spawn(metrics::upkeep(
@@ -125,9 +131,13 @@ pub async fn serve(parts: ServerParts) -> Result<(), ServeError> {
     let service = app::router(state).into_make_service_with_connect_info::<SocketAddr>();
     let server = bounded(Server::from_listener(listener)).handle(handle.clone());
     match tls {
-        None => listeners.spawn(async move { server.serve(service).await }),
+        None => {
+            let server = server.acceptor(stall);
+            listeners.spawn(async move { server.serve(service).await })
+        }
         Some(config) => {
-            let server = server.acceptor(RustlsAcceptor::new(RustlsConfig::from_config(config)));
+            let tls = RustlsAcceptor::new(RustlsConfig::from_config(config));
+            let server = server.acceptor(tls.acceptor(stall));
             listeners.spawn(async move { server.serve(service).await })
         }
     };

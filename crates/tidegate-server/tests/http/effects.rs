@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tidegate_model::{Code, principal::Role};
 
-use crate::rig::Rig;
+use crate::rig::{Rig, eventually};
 
 struct Held {
     run: String,
@@ -153,4 +153,80 @@ async fn bad_effects_and_verdicts_are_refused() {
     let usage = json!({"leases": [{"runId": run, "fence": held.fence, "usage": {"tokens": -1}}]});
     let renewed = rig.post("/v1/worker/renew", &worker, usage).await;
     assert_eq!(renewed.refusal(), "INVALID_ARGUMENT leases[0].usage.tokens");
+}
+
+/// R3.11, R4.5: a review keeps a run past its deadline, since an effect is unknown; a verdict after it ends the run as
+/// expired at once, with the fact in the journal, and queues nothing.
+#[tokio::test]
+async fn a_review_that_is_resolved_after_the_deadline_ends_the_run() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    let in_a_while = "SELECT clock_timestamp() + interval '4 seconds'";
+    let deadline: chrono::DateTime<chrono::Utc> = sqlx::query_scalar(in_a_while)
+        .fetch_one(rig.db.pool())
+        .await
+        .unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let body = json!({"capability": "chat", "input": "hello", "deadline": deadline});
+        let made = rig.post("/v1/runs", &acme, body).await;
+        assert_eq!(made.status, StatusCode::ACCEPTED, "{made:?}");
+        let held = Held::claim(&rig, &worker).await;
+        held.write(&rig, &worker, "effects", intent("c1")).await;
+        let failure = json!({"code": "TOOL_TIMEOUT", "retryable": true});
+        let failed = held.write(&rig, &worker, "fail", failure).await;
+        assert_eq!(failed.json()["state"], "review", "{failed:?}");
+        runs.push(held.run);
+    }
+    eventually("the deadline passes", async || {
+        let passed: bool = sqlx::query_scalar("SELECT clock_timestamp() > $1")
+            .bind(deadline)
+            .fetch_one(rig.db.pool())
+            .await
+            .unwrap();
+        passed.then_some(())
+    })
+    .await;
+    for (run, verdict) in runs.iter().zip(["confirmDone", "confirmNotDone"]) {
+        let view = rig.get(&format!("/v1/runs/{run}"), &acme).await.json();
+        assert_eq!(view["state"], "review");
+        let path = format!("/v1/runs/{run}/resolve");
+        let resolved = rig.post(&path, &acme, json!({"verdict": verdict})).await;
+        let resolved = resolved.json();
+        assert_eq!(
+            (&resolved["state"], &resolved["code"]),
+            (&json!("expired"), &json!("DEADLINE_EXCEEDED")),
+            "{resolved}"
+        );
+        let explained = rig.get(&format!("/v1/runs/{run}/explain"), &acme).await;
+        assert_eq!(explained.json()["effects"][0]["source"], "person");
+    }
+}
+
+/// R4.5: who completes, or obeys a cancel, over an open intent ends the run; the explanation shows what nobody knows.
+#[tokio::test]
+async fn an_end_over_an_open_intent_is_shown() {
+    let rig = Rig::new().await;
+    let acme = rig.tenant("acme").await;
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    for cancelled in [false, true] {
+        let run = rig.submit(&acme).await;
+        let held = Held::claim(&rig, &worker).await;
+        held.write(&rig, &worker, "effects", intent("c1")).await;
+        let (verb, body, state) = if cancelled {
+            let path = format!("/v1/runs/{run}/cancel");
+            rig.post(&path, &acme, json!({})).await;
+            let body = json!({"code": "CANCELLED", "retryable": false});
+            ("fail", body, "cancelled")
+        } else {
+            ("complete", json!({"result": 1}), "succeeded")
+        };
+        let ended = held.write(&rig, &worker, verb, body).await;
+        assert_eq!(ended.json()["state"], state, "{ended:?}");
+        let explained = rig.get(&format!("/v1/runs/{run}/explain"), &acme).await;
+        let effect = &explained.json()["effects"][0];
+        assert_eq!(effect["callId"], "c1");
+        assert!(effect.get("outcome").is_none(), "{effect}");
+    }
 }

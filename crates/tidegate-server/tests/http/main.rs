@@ -6,6 +6,7 @@
     reason = "tests fail loudly"
 )]
 
+mod attempts;
 mod audited;
 mod bad_input;
 mod connections;
@@ -20,7 +21,9 @@ mod probes;
 mod repeats;
 mod rig;
 mod roles;
+mod stalled;
 mod streams;
 mod tiers;
 mod tls;
+mod turns;
 mod worker;

@@ -15,6 +15,7 @@ pub mod cancel;
 pub mod close;
 mod effects;
 pub mod end_queued;
+pub mod ended;
 mod locked;
 pub mod open;
 mod plain;

@@ -40,7 +40,7 @@ pub struct Resolution {
 /// How a verdict was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Resolved {
-    /// The run is queued, or has failed.
+    /// The run is queued, or has ended.
     Done,
     /// So many effects are still in question; the run stays in review.
     Left(i64),
@@ -106,6 +106,17 @@ async fn resolve(
     tell(tx, tenant, resolution, &calls, left).await?;
     match outcome {
         Some(_) if left > 0 => {}
+        // Queued it would end as expired by the next sweep; said at once, nobody takes it for work that goes on.
+        Some(_) if is_late(tx, tenant, resolution.run_id).await? => {
+            let end_of = EndQueued {
+                tenant: tenant.clone(),
+                run_id: resolution.run_id,
+                state: RunState::Expired,
+                code: Code::DeadlineExceeded,
+                detail: Some("the deadline passed before the review was resolved".to_owned()),
+            };
+            end(tx, &[end_of], queue_max_age_ms).await?;
+        }
         Some(_) => queue(tx, tenant, resolution.run_id, queue_max_age_ms).await?,
         None => {
             let end_of = EndQueued {
@@ -177,6 +188,18 @@ async fn unknown(tx: &mut PgConnection, tenant: &TenantId, run: RunId) -> Result
     Ok(sqlx::query_scalar!(
         r#"SELECT count(*) AS "left!" FROM run_effects
            WHERE tenant = $1 AND run_id = $2 AND outcome IS NULL AND NOT idempotent"#,
+        tenant.as_str(),
+        run.as_uuid(),
+    )
+    .fetch_one(tx)
+    .await?)
+}
+
+/// Whether the run's deadline has passed, which no review moves (R3.11).
+async fn is_late(tx: &mut PgConnection, tenant: &TenantId, run: RunId) -> Result<bool, Error> {
+    Ok(sqlx::query_scalar!(
+        r#"SELECT coalesce(deadline <= clock_timestamp(), false) AS "late!" FROM agent_runs
+           WHERE tenant = $1 AND run_id = $2"#,
         tenant.as_str(),
         run.as_uuid(),
     )

@@ -12,7 +12,8 @@ use crate::{
     problem::Failure,
 };
 
-/// The messages of a conversation, oldest first.
+/// The messages of a conversation in the order of its turns, each oldest first: an answer stands behind its own question, also
+/// where the next one was asked meanwhile. Numbers are given as messages are written, so that they need not rise.
 #[utoipa::path(
     get,
     path = "/v1/conversations/{conversationId}/messages",

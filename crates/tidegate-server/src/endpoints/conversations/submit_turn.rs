@@ -6,7 +6,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use tidegate_engine::{conversations::turn, events::tail};
+use tidegate_engine::{
+    conversations::turn,
+    events::{open, tail},
+};
 use tidegate_model::{
     ConversationId,
     api::{RunEvent, SubmitTurn, TurnAccepted},
@@ -48,10 +51,14 @@ pub async fn submit_turn(
     IdempotencyKey(key): IdempotencyKey,
     JsonBody(body): JsonBody<SubmitTurn>,
 ) -> Result<Response, Failure> {
+    // Before the turn: where there is no place for its stream, nothing was submitted.
+    let place = stream
+        .then(|| open::open(&state.engine, &caller))
+        .transpose()?;
     let turn = turn::submit_turn(&state.engine, &caller, conversation, body, key).await?;
-    if stream {
+    if let Some(place) = place {
         let events = tail::tail(&state.engine, &caller, turn.run_id, 0).await?;
-        let stream = sse::respond(&state, credential, turn.run_id, 0, events);
+        let stream = sse::respond(&state, credential, place, turn.run_id, 0, events);
         return Ok(if turn.repeated {
             replayed(stream)
         } else {

@@ -1,7 +1,7 @@
 //! `GET /v1/runs/{runId}/events`.
 
 use axum::{extract::State, response::Response};
-use tidegate_engine::events::tail;
+use tidegate_engine::events::{open, tail};
 use tidegate_model::{RunId, api::RunEvent};
 
 use crate::{
@@ -12,6 +12,9 @@ use crate::{
 };
 
 /// The run's events from the one after `Last-Event-ID`, as they are written, until the run has ended.
+///
+/// More streams at once than a tenant or an instance may have are refused as `TOO_MANY_STREAMS`. A reader that takes
+/// nothing for half a minute (`TIDEGATE_CLIENT_STALL_MS`) is cut off, and resumes after the last event it has.
 #[utoipa::path(
     get,
     path = "/v1/runs/{runId}/events",
@@ -35,6 +38,7 @@ pub async fn stream_events(
     PathId(run): PathId<RunId>,
     LastEventId(after): LastEventId,
 ) -> Result<Response, Failure> {
+    let place = open::open(&state.engine, &caller)?;
     let events = tail::tail(&state.engine, &caller, run, after).await?;
-    Ok(sse::respond(&state, credential, run, after, events))
+    Ok(sse::respond(&state, credential, place, run, after, events))
 }

@@ -13,6 +13,9 @@ use crate::{
 };
 
 /// Ends the run well.
+///
+/// Who completes knows what was done: an effect that was intended and never recorded does not send the run to review, it
+/// stays unknown in the run's explanation. Sent again with the same fence, it is answered with where the run is now.
 #[utoipa::path(
     post,
     path = "/v1/worker/runs/{runId}/complete",

@@ -347,7 +347,7 @@ async fn end(client: &Client, lease: &Lease, draw: f64) {
     } else if draw < 0.07 {
         let failed = FailRun {
             fence: lease.fence,
-            code: Code::Internal,
+            code: Code::WorkerFailed,
             detail: None,
             retryable: true,
             retry_after_ms: None,
