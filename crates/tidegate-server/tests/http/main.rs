@@ -6,10 +6,12 @@
     reason = "tests fail loudly"
 )]
 
+mod answers;
 mod audited;
 mod bad_input;
 mod connections;
 mod contract;
+mod conversations;
 mod database;
 mod drain;
 mod effects;
