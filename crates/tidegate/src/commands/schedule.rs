@@ -14,6 +14,7 @@ use tidegate_model::{
 
 use super::{
     page::{self, PageFlags},
+    repeat::RepeatFlags,
     run::json,
 };
 use crate::{
@@ -97,6 +98,8 @@ pub struct Put {
     /// The user the runs are for; another than the key's own needs the scope act_for_users
     #[arg(long)]
     user: Option<String>,
+    #[command(flatten)]
+    repeat: RepeatFlags,
 }
 
 impl Put {
@@ -132,6 +135,7 @@ impl ScheduleCommand {
         let view = match self {
             Self::Put(put) => {
                 let name = put.name.clone();
+                let client = put.repeat.on(&client);
                 client.put_schedule(&name, &put.body()?).await?
             }
             Self::Get { name } => client.schedule(&name).await?,
