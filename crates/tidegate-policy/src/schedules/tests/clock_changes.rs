@@ -96,10 +96,10 @@ fn times(below: u32) -> impl Strategy<Value = Times> {
         repeats: false,
     });
     let range = (0..below, 0_u32..5).prop_map(move |(first, more)| {
-        let last = (first + more).min(below - 1);
+        let end = (first + more).min(below - 1);
         Times {
-            text: format!("{first}-{last}"),
-            values: (first..=last).collect(),
+            text: format!("{first}-{end}"),
+            values: (first..=end).collect(),
             repeats: false,
         }
     });
