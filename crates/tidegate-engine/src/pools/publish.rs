@@ -1,7 +1,7 @@
 //! Publishing a descriptor: immutable once published; the same content again is a repeat (R5.1).
 
 use tidegate_model::{
-    Code, ConfigKind, PoolId, api::DescriptorEpochView, contracts::CapabilityDescriptor,
+    Code, ConfigKind, PoolId, api::DescriptorEpochView, contracts::CapabilityDescriptor, limits,
     principal::Role,
 };
 use tidegate_store::pools::Publish;
@@ -55,10 +55,13 @@ fn check(pool: &PoolId, epoch: i64, descriptor: &CapabilityDescriptor) -> Result
             ),
         ));
     }
-    if epoch < 1 {
+    if !(1..=limits::DESCRIPTOR_EPOCH_MAX).contains(&epoch) {
         return Err(Error::invalid(
             "descriptorEpoch",
-            "descriptorEpoch must be at least 1",
+            format!(
+                "{epoch} is out of bounds: 1 to {}",
+                limits::DESCRIPTOR_EPOCH_MAX
+            ),
         ));
     }
     let count = descriptor.capabilities.len();
