@@ -13,6 +13,7 @@ pub struct Client {
     pub(crate) shared: Arc<Shared>,
     pub(crate) deadline: Duration,
     pub(crate) retry: RetryPolicy,
+    pub(crate) write_key: Option<Arc<str>>,
 }
 
 pub(crate) struct Shared {
@@ -66,6 +67,16 @@ impl Client {
     pub fn with_retry(&self, retry: RetryPolicy) -> Self {
         Self {
             retry,
+            ..self.clone()
+        }
+    }
+
+    /// The same client for one write under this idempotency key, so that a caller who starts again repeats the same write;
+    /// without one each write has a key of its own, which only its tries share.
+    #[must_use]
+    pub fn with_idempotency_key(&self, key: Option<&str>) -> Self {
+        Self {
+            write_key: key.map(Arc::from),
             ..self.clone()
         }
     }
@@ -178,6 +189,7 @@ impl ClientBuilder {
             }),
             deadline: self.deadline,
             retry: self.retry,
+            write_key: None,
         })
     }
 }

@@ -226,7 +226,8 @@ impl Client {
         if let Some(key) = &self.shared.key {
             request = request.bearer_auth(key.expose_secret());
         }
-        if let Some(key) = &call.idempotency_key {
+        if let Some(own) = &call.idempotency_key {
+            let key = self.write_key.as_deref().unwrap_or(own);
             request = request.header("idempotency-key", key);
         }
         if let Some(body) = &call.body {

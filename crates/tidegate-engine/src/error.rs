@@ -39,6 +39,8 @@ pub struct Refusal {
     pub retry_after_ms: Option<u64>,
     /// Every reason, where there are several.
     pub reasons: Vec<String>,
+    /// The first event that is kept, where those before it are gone.
+    pub first_seq: Option<i64>,
 }
 
 impl Error {
@@ -50,6 +52,7 @@ impl Error {
             field: None,
             retry_after_ms: None,
             reasons: Vec::new(),
+            first_seq: None,
         }))
     }
 
@@ -61,6 +64,7 @@ impl Error {
             field: None,
             retry_after_ms: Some(retry_after_ms),
             reasons: Vec::new(),
+            first_seq: None,
         }))
     }
 
@@ -72,6 +76,7 @@ impl Error {
             field: Some(field.into()),
             retry_after_ms: None,
             reasons: Vec::new(),
+            first_seq: None,
         }))
     }
 
@@ -98,7 +103,17 @@ impl Error {
             field: field.map(str::to_owned),
             retry_after_ms: None,
             reasons: Vec::new(),
+            first_seq: None,
         }))
+    }
+
+    /// The same error with the first event that is kept.
+    #[must_use]
+    pub fn with_first_seq(mut self, first_seq: i64) -> Self {
+        if let Self::Refused(refusal) = &mut self {
+            refusal.first_seq = Some(first_seq);
+        }
+        self
     }
 
     /// The same error of a field that stands within another one.
@@ -139,6 +154,7 @@ impl Error {
                 }
                 problem.retry_after_ms = refusal.retry_after_ms;
                 problem.reasons.clone_from(&refusal.reasons);
+                problem.first_seq = refusal.first_seq;
                 problem
             }
             Self::Store(error) if error.is_unavailable() => Problem::new(

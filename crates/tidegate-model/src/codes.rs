@@ -21,7 +21,7 @@ text_enum! {
         IdempotencyConflict = "IDEMPOTENCY_CONFLICT",
         /// The fence is not that of the run's open lease.
         LeaseLost = "LEASE_LOST",
-        /// The run is not in a state that allows it.
+        /// The state of a run, a provider, a key or whatever this is about does not allow it.
         StateConflict = "STATE_CONFLICT",
         /// The name is taken, or the expected version is not the current one.
         VersionConflict = "VERSION_CONFLICT",
@@ -193,7 +193,7 @@ impl Code {
             Self::MethodNotAllowed => "the route does not have this method",
             Self::IdempotencyConflict => "the idempotency key was used with another request",
             Self::LeaseLost => "the lease is no longer held",
-            Self::StateConflict => "the run is not in a state that allows this",
+            Self::StateConflict => "the state of what this is about does not allow it",
             Self::VersionConflict => "somebody else changed it first",
             Self::ParentEnded => "the parent run has ended",
             Self::ChildLimitExceeded => "the tree of runs is at its limit",

@@ -56,6 +56,10 @@ pub const LEASES_BEFORE_WAIT_MAX: i64 = 10_000;
 pub const SCHEDULES_MAX: i64 = 1_000;
 /// The largest input of a scheduled run, in bytes: it is written again with each due time.
 pub const SCHEDULE_INPUT_MAX_BYTES: usize = 64 << 10;
+/// The highest epoch of a descriptor: the next one is always higher, so none may use them up.
+pub const DESCRIPTOR_EPOCH_MAX: i64 = 1_000_000_000;
+/// The highest policy generation.
+pub const POLICY_GENERATION_MAX: i64 = 1_000_000_000;
 /// The longest cron expression, in characters.
 pub const CRON_MAX_CHARS: usize = 200;
 /// The shortest catch-up window of a schedule, in milliseconds.

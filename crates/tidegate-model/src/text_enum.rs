@@ -14,9 +14,12 @@ pub struct UnknownText {
 }
 
 /// Defines an enum whose members have one text form for storage and wire.
+///
+/// The text is taken as a token: what a macro takes as a literal is passed on in an invisible group, in which the derive of
+/// the OpenAPI schema does not see the name that serde writes, and the document would show the members' names in Rust.
 #[macro_export]
 macro_rules! text_enum {
-    ($(#[$meta:meta])* $vis:vis enum $name:ident : $kind:literal { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    ($(#[$meta:meta])* $vis:vis enum $name:ident : $kind:literal { $($(#[$vmeta:meta])* $variant:ident = $text:tt),+ $(,)? }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -153,6 +153,7 @@ impl Route {
     /// Whether it has parameters in the query: the lists have, and take no others.
     pub fn takes_query(&self) -> bool {
         let list = [
+            "/conversations",
             "/messages",
             "/runs",
             "/schedules",
@@ -203,6 +204,8 @@ pub static ROUTES: &[Route] = &[
         Access::RolesWithScope(ANY_KEY, KeyScope::MetricsRead),
     ),
     chat(Verb::Post, "/v1/conversations", TENANT),
+    chat(Verb::Get, "/v1/conversations", TENANT),
+    chat(Verb::Get, "/v1/conversations/{conversationId}", TENANT),
     chat(
         Verb::Get,
         "/v1/conversations/{conversationId}/messages",

@@ -22,6 +22,24 @@ pub struct ConversationRow {
 
 impl Outcome for ConversationRow {}
 
+struct RawConversation {
+    conversation_id: uuid::Uuid,
+    title: Option<String>,
+    user_name: Option<String>,
+    created_at: DateTime<Utc>,
+}
+
+impl From<RawConversation> for ConversationRow {
+    fn from(row: RawConversation) -> Self {
+        Self {
+            conversation_id: ConversationId::from_uuid(row.conversation_id),
+            title: row.title,
+            user: row.user_name,
+            created_at: row.created_at,
+        }
+    }
+}
+
 /// A message as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessageRow {
@@ -95,6 +113,43 @@ impl TenantStore {
             })
             .await?;
         Ok(created.value)
+    }
+
+    /// Conversations, newest first: by their ids, which are made in the order of time. Those before one, where one is given.
+    pub async fn conversations(
+        &self,
+        before: Option<ConversationId>,
+        limit: i64,
+    ) -> Result<Vec<ConversationRow>, Error> {
+        let before = before.map_or(uuid::Uuid::max(), ConversationId::as_uuid);
+        let rows = sqlx::query_as!(
+            RawConversation,
+            "SELECT conversation_id, title, user_name, created_at FROM conversations
+             WHERE tenant = $1 AND conversation_id < $2 ORDER BY conversation_id DESC LIMIT $3",
+            self.key(),
+            before,
+            limit,
+        )
+        .fetch_all(self.pool())
+        .await?;
+        Ok(rows.into_iter().map(ConversationRow::from).collect())
+    }
+
+    /// A conversation; nothing where the tenant has none of that id.
+    pub async fn conversation(
+        &self,
+        conversation: ConversationId,
+    ) -> Result<Option<ConversationRow>, Error> {
+        let row = sqlx::query_as!(
+            RawConversation,
+            "SELECT conversation_id, title, user_name, created_at FROM conversations
+             WHERE tenant = $1 AND conversation_id = $2",
+            self.key(),
+            conversation.as_uuid(),
+        )
+        .fetch_optional(self.pool())
+        .await?;
+        Ok(row.map(ConversationRow::from))
     }
 
     /// Messages after the one with a number (0 for all), in the order of turns and within each as they were written: an

@@ -308,7 +308,7 @@ impl Store {
         let keys: Vec<Uuid> = keys.iter().map(|key| key.as_uuid()).collect();
         // SKIP LOCKED: an administrator's write is never waited for; the next use notes it.
         let done = sqlx::query!(
-            "UPDATE api_keys SET last_used_at = date_trunc('minute', clock_timestamp())
+            "UPDATE api_keys SET last_used_at = greatest(created_at, date_trunc('minute', clock_timestamp()))
              WHERE key_id IN (SELECT key_id FROM api_keys
                               WHERE key_id = ANY($1)
                                 AND (last_used_at IS NULL OR last_used_at < date_trunc('minute', clock_timestamp()))
@@ -501,11 +501,12 @@ async fn mark_revoked(
     })
 }
 
-/// Whether another key can administer the platform. All of them are locked, so that two cannot revoke each other.
+/// Whether another key can administer the platform for good: one that expires is none to stay with, for nobody may be
+/// there to revoke or extend anything when it does. All of them are locked, so that two cannot revoke each other.
 async fn another_operator(tx: &mut PgConnection, key: KeyId) -> Result<bool, Error> {
     let live = sqlx::query_scalar!(
         "SELECT key_id FROM api_keys
-         WHERE role = 'super_admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
+         WHERE role = 'super_admin' AND revoked_at IS NULL AND expires_at IS NULL
          ORDER BY key_id FOR UPDATE"
     )
     .fetch_all(tx)

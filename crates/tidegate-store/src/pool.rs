@@ -62,6 +62,8 @@ impl ConnectOptions {
                 ("default_transaction_isolation", "read committed"),
                 ("statement_timeout", "0"),
                 ("lock_timeout", "0"),
+                // The listener waits for hours without a statement, and the pool keeps what it has.
+                ("idle_session_timeout", "0"),
             ]))
     }
 }

@@ -116,6 +116,7 @@ async fn sessions_have_settings_of_their_own() {
         "default_transaction_isolation = serializable",
         "statement_timeout = '1ms'",
         "lock_timeout = '1ms'",
+        "idle_session_timeout = '1s'",
     ] {
         let sql = format!("ALTER DATABASE {} SET {setting}", db.name());
         let set = sqlx::query(sqlx::AssertSqlSafe(sql))
@@ -126,11 +127,11 @@ async fn sessions_have_settings_of_their_own() {
     let pool = connect(&ConnectOptions::new(db.url())).expect("a pool");
     let row = sqlx::query(
         "SELECT current_setting('transaction_isolation'), current_setting('statement_timeout'),
-                current_setting('lock_timeout')",
+                current_setting('lock_timeout'), current_setting('idle_session_timeout')",
     );
     let row = row.fetch_one(&pool).await.expect("a session");
-    let found: Vec<String> = (0..3).map(|column| row.get(column)).collect();
-    assert_eq!(found, ["read committed", "0", "0"]);
+    let found: Vec<String> = (0..4).map(|column| row.get(column)).collect();
+    assert_eq!(found, ["read committed", "0", "0", "0"]);
 }
 
 /// R3.8: a plan goes with its connection, so that it cannot be older than that may become.

@@ -70,6 +70,15 @@ impl Context {
         let sources = Sources::of_process(self.configuration.config.clone(), flags.0);
         Ok(settings::load(&sources)?)
     }
+
+    /// Settings of a command that has a database and a key of its own: those of the environment may be anything.
+    pub fn settings_of_own(&self, flags: SettingFlags) -> Outcome<Loaded> {
+        let sources = Sources {
+            ignored: &["database_url", "enc_key", "enc_key_previous"],
+            ..Sources::of_process(self.configuration.config.clone(), flags.0)
+        };
+        Ok(settings::load(&sources)?)
+    }
 }
 
 #[derive(Debug, Subcommand)]

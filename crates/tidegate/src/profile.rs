@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 use tidegate_embedded::default_data_dir;
 
@@ -56,7 +57,11 @@ impl Profile {
                     Exit::Usage,
                     format!("cannot read the profile {}", path.display()),
                     &error,
-                ));
+                )
+                .remedy(format!(
+                    "give it back to this user with `sudo chown \"$(id -un)\" {}`, or name another with --profile",
+                    path.display()
+                )));
             }
         };
         // The parser's text would repeat the line at fault, which may hold a key.
@@ -74,9 +79,10 @@ impl Profile {
     }
 }
 
-/// Writes a file that only its owner may read, whole or not at all.
+/// Writes a file that only its owner may read, whole or not at all. Its owner is the directory's, also where root writes
+/// it: `sudo tidegate dev` once must not lock the user out whose data these are.
 pub fn write_private(path: &Path, text: &str) -> Outcome<()> {
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
     let failed = |error: std::io::Error| {
         Failure::caused(
             Exit::Failed,
@@ -96,6 +102,10 @@ pub fn write_private(path: &Path, text: &str) -> Outcome<()> {
         .mode(0o600)
         .open(&aside)
         .map_err(failed)?;
+    if let Some(dir) = path.parent().filter(|_| Uid::effective().is_root()) {
+        let owner = std::fs::metadata(dir).map_err(failed)?;
+        fchown(&file, Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
+    }
     file.write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
         .map_err(failed)?;
@@ -104,9 +114,28 @@ pub fn write_private(path: &Path, text: &str) -> Outcome<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
     use super::*;
+
+    /// Bad input: a directory of an ordinary user stays that user's, whoever writes into it; a profile that cannot be read
+    /// says what to do.
+    #[test]
+    fn a_profile_belongs_to_the_owner_of_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        if Uid::effective().is_root() {
+            chown(dir.path(), Some(4_000_000), Some(4_000_001)).unwrap();
+        }
+        Profile::default().write(&path).unwrap();
+        let (dir_owner, owner) = (dir.path().metadata().unwrap(), path.metadata().unwrap());
+        assert_eq!(
+            (owner.uid(), owner.gid()),
+            (dir_owner.uid(), dir_owner.gid())
+        );
+        let failure = Profile::read(dir.path()).unwrap_err();
+        assert!(failure.remedy.unwrap().contains("chown"));
+    }
 
     #[test]
     fn a_profile_is_for_its_owner_alone_and_comes_back() {

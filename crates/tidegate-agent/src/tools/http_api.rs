@@ -225,6 +225,9 @@ impl HttpApi {
             .url
             .join(target)
             .map_err(|_| elsewhere("to no address"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(elsewhere("to what is no http or https address"));
+        }
         let stays = is_same_origin(&step.url, &url);
         let keeps = says_undone(status) || step.method == Method::GET;
         if !stays

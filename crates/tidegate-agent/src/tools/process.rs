@@ -31,7 +31,8 @@ const LAST_WORDS_BYTES: usize = 2 << 10;
 /// How often it is looked whether a process that should leave has left.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A running child process. Its whole group dies with this value, and the process itself with ours, `kill -9` included.
+/// A running child process. Its whole group dies with this value, and the process itself with ours, `kill -9` included;
+/// what it started outlives that, since the kernel ties a process to its parent only.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
     child: Option<Tied>,

@@ -43,7 +43,7 @@ pub fn api_spec(url: &str) -> ToolServerSpec {
     let mut tools = BTreeMap::from([("write".to_owned(), tool(HttpMethod::Post, "/items/{id}"))]);
     for name in [
         "get", "missing", "bad", "down", "denied", "large", "slow", "drip", "image", "echo",
-        "moved", "away", "loop", "inside", "empty", "zipped",
+        "moved", "away", "loop", "inside", "file", "empty", "zipped",
     ] {
         tools.insert(
             name.to_owned(),
@@ -75,6 +75,7 @@ fn answer(seen: &Seen, elsewhere: &str) -> Response {
         "moved" => redirect(307, "/get/9"),
         "away" | "inside" => redirect(302, elsewhere),
         "loop" => redirect(302, "/loop/1"),
+        "file" => redirect(302, "file:///etc/hostname"),
         "empty" => StatusCode::NO_CONTENT.into_response(),
         _ => format!("{} {}", seen.method, seen.target).into_response(),
     }
@@ -245,6 +246,7 @@ async fn redirects_are_checked_and_carry_no_credentials_away() {
     assert_eq!(call("away").await.text, "other saw None");
     for (tool, why) in [
         ("inside", "not allowed"),
+        ("file", "to what is no http or https address"),
         ("loop", "more than 3 times"),
         ("write", "another host"),
     ] {

@@ -16,6 +16,17 @@ impl Client {
         self.json(Call::post("/v1/conversations").body(body)?).await
     }
 
+    /// `GET /v1/conversations`, newest first.
+    pub async fn conversations(&self, page: &PageQuery) -> Result<Page<ConversationView>> {
+        self.json(Call::get("/v1/conversations").query(page)?).await
+    }
+
+    /// `GET /v1/conversations/{id}`.
+    pub async fn conversation(&self, conversation: ConversationId) -> Result<ConversationView> {
+        let path = format!("/v1/conversations/{conversation}");
+        self.json(Call::get(path)).await
+    }
+
     /// `GET /v1/conversations/{id}/messages`, in the order of turns.
     pub async fn messages(
         &self,

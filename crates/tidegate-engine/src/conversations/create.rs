@@ -5,6 +5,7 @@ use tidegate_model::{
     api::{ConversationView, CreateConversation},
 };
 
+use super::list::view;
 use crate::{Engine, Error, Principal};
 
 /// The longest title, in characters.
@@ -48,11 +49,5 @@ pub async fn create_conversation(
                 "the tenant is suspended; nothing new can be started",
             )
         })?;
-    Ok(ConversationView {
-        conversation_id: row.conversation_id,
-        tenant: tenant.clone(),
-        title: row.title,
-        user: row.user,
-        created_at: row.created_at,
-    })
+    Ok(view(tenant, row))
 }

@@ -81,6 +81,7 @@ fn pruned(first: i64) -> Error {
             first - 1
         ),
     )
+    .with_first_seq(first)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,8 +254,9 @@ mod tests {
                 "{first:?} {last} {after}"
             );
             if code == Some(Code::EventsPruned) {
-                let detail = found.unwrap().to_string();
-                let kept = first.unwrap_or(last + 1);
+                let (found, kept) = (found.unwrap(), first.unwrap_or(last + 1));
+                assert_eq!(found.problem().first_seq, Some(kept));
+                let detail = found.to_string();
                 assert!(detail.contains(&format!("before {kept} ")), "{detail}");
             }
         }

@@ -1,13 +1,13 @@
-//! The first key, made by whoever has access to the database (R2.1).
+//! The first key, made by whoever has access to the database, and one in its place when its secret is lost (R2.1).
 
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use tidegate_model::{
     Code, KeyId,
     api::{CreatedKey, KeyGrants},
     principal::Role,
 };
 use tidegate_store::{
-    Author, Store,
+    Author, Store, Written,
     keys::{InsertKey, NewKey},
 };
 
@@ -16,6 +16,30 @@ use crate::{Error, config_bus};
 
 /// Makes the first super_admin key, once; `by` is the user of the operating system.
 pub async fn bootstrap(store: &Store, by: &str) -> Result<CreatedKey, Error> {
+    let (secret, key) = operator_key("bootstrap")?;
+    let written = store
+        .insert_bootstrap_key(key, &Author::shell(by))
+        .await?
+        .ok_or_else(|| {
+            Error::refused(
+                Code::StateConflict,
+                "this database has had its first key; make further ones with that key and `tidegate key create`, or, where \
+                 its secret is lost, one with `tidegate key bootstrap --recover`",
+            )
+        })?;
+    shown(store, written, &secret).await
+}
+
+/// Makes a super_admin key besides those there are, for whoever has proved to hold the key of the database's secrets; `by`
+/// is the user of the operating system.
+pub async fn recover(store: &Store, by: &str) -> Result<CreatedKey, Error> {
+    let (secret, key) = operator_key("recovery")?;
+    let written = store.insert_key(key, &Author::shell(by)).await?;
+    shown(store, written, &secret).await
+}
+
+/// A key that administers the platform and does not expire, with its secret.
+fn operator_key(name: &str) -> Result<(SecretString, NewKey), Error> {
     let (secret, hash) = secret::generate()?;
     let key = NewKey {
         key_id: KeyId::new(),
@@ -26,18 +50,17 @@ pub async fn bootstrap(store: &Store, by: &str) -> Result<CreatedKey, Error> {
         user: None,
         scopes: Vec::new(),
         grants: KeyGrants::default(),
-        name: Some("bootstrap".to_owned()),
+        name: Some(name.to_owned()),
         expires_at: None,
     };
-    let written = store
-        .insert_bootstrap_key(key, &Author::shell(by))
-        .await?
-        .ok_or_else(|| {
-            Error::refused(
-                Code::StateConflict,
-                "this database has had its first key; make further ones with that key and `tidegate key create`",
-            )
-        })?;
+    Ok((secret, key))
+}
+
+async fn shown(
+    store: &Store,
+    written: Written<InsertKey>,
+    secret: &SecretString,
+) -> Result<CreatedKey, Error> {
     if let Some(revision) = written.revision {
         config_bus::publish(store, revision).await;
     }
@@ -47,7 +70,7 @@ pub async fn bootstrap(store: &Store, by: &str) -> Result<CreatedKey, Error> {
             secret: Some(secret.expose_secret().to_owned()),
         }),
         InsertKey::NoTenant | InsertKey::AlreadyExpired => Err(Error::Internal {
-            what: "bootstrap key",
+            what: "key of an operator",
         }),
     }
 }

@@ -7,7 +7,7 @@ mod list;
 mod revoke;
 pub(crate) mod secret;
 
-pub use bootstrap::{bootstrap, take_back_bootstrap};
+pub use bootstrap::{bootstrap, recover, take_back_bootstrap};
 pub use create::create;
 pub use list::list;
 pub use revoke::revoke;

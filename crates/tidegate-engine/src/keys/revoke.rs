@@ -20,7 +20,8 @@ pub async fn revoke(engine: &Engine, principal: &Principal, key: KeyId) -> Resul
         Some(RevokeKey::Revoked(key)) => Ok(*key),
         Some(RevokeKey::LastOperator) => Err(Error::refused(
             Code::StateConflict,
-            "this is the last super_admin key; make another one first with `tidegate key create --role super_admin`",
+            "this is the last super_admin key that does not expire; make another such key first with `tidegate key create \
+             --role super_admin`",
         )),
     }
 }

@@ -3,6 +3,7 @@
 use tidegate_model::{
     Code, ConfigKind,
     api::{PolicyGeneration, SetPolicyGeneration},
+    limits,
     principal::Role,
 };
 use tidegate_store::pools::epochs::RaiseGeneration;
@@ -26,6 +27,12 @@ pub async fn set_policy_generation(
     request: SetPolicyGeneration,
 ) -> Result<PolicyGeneration, Error> {
     principal.require_operator()?;
+    if request.active > limits::POLICY_GENERATION_MAX {
+        return Err(Error::invalid(
+            "active",
+            format!("at most {}", limits::POLICY_GENERATION_MAX),
+        ));
+    }
     let scope = &engine.settings().execution_scope;
     let written = engine
         .store()

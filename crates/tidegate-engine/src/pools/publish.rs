@@ -63,16 +63,22 @@ fn check(pool: &PoolId, epoch: i64, descriptor: &CapabilityDescriptor) -> Result
             ),
         ));
     }
-    if epoch < 1 {
+    if !(1..=limits::DESCRIPTOR_EPOCH_MAX).contains(&epoch) {
         return Err(Error::invalid(
             "descriptorEpoch",
-            "descriptorEpoch must be at least 1",
+            format!(
+                "{epoch} is out of bounds: 1 to {}",
+                limits::DESCRIPTOR_EPOCH_MAX
+            ),
         ));
     }
-    if descriptor.policy_generation < 1 {
+    if !(1..=limits::POLICY_GENERATION_MAX).contains(&descriptor.policy_generation) {
         return Err(Error::invalid(
             "policyGeneration",
-            "policyGeneration must be at least 1; `tidegate pool generation` says which one is in force",
+            format!(
+                "1 to {}; `tidegate pool generation` says which one is in force",
+                limits::POLICY_GENERATION_MAX
+            ),
         ));
     }
     check_lists(descriptor)?;

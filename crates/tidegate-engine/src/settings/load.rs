@@ -45,6 +45,8 @@ pub struct Sources {
     pub environment: BTreeMap<String, String>,
     /// Flags: the setting's name and the text.
     pub flags: Vec<(String, String)>,
+    /// Settings, by name, that the command has values of its own for: what is given for them is neither checked nor taken.
+    pub ignored: &'static [&'static str],
 }
 
 impl Sources {
@@ -62,6 +64,7 @@ impl Sources {
             directory: PathBuf::from("."),
             environment,
             flags,
+            ignored: &[],
         }
     }
 }
@@ -89,6 +92,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, SettingsError> {
             sources: BTreeMap::new(),
         },
         problems: Vec::new(),
+        ignored: sources.ignored,
     };
     loader.file(sources);
     loader.environment(&sources.environment);
@@ -110,6 +114,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, SettingsError> {
 struct Loader {
     loaded: Loaded,
     problems: Vec<SettingProblem>,
+    ignored: &'static [&'static str],
 }
 
 impl Loader {
@@ -203,6 +208,10 @@ impl Loader {
     fn set(&mut self, index: usize, place: String, text: &str, source: Source) {
         let entry = &ENTRIES[index];
         let setting = &entry.setting;
+        if self.ignored.contains(&setting.name) {
+            self.loaded.sources.insert(setting.name, source);
+            return;
+        }
         let found = match setting.rule.check(text) {
             Err(found) => found,
             Ok(()) if (entry.set)(&mut self.loaded.settings, text) => {

@@ -99,15 +99,19 @@ async fn a_revoked_key_is_refused_everywhere_within_a_second_under_load() {
     );
 }
 
+async fn now(world: &World) -> chrono::DateTime<chrono::Utc> {
+    sqlx::query_scalar("SELECT clock_timestamp()")
+        .fetch_one(world.db.pool())
+        .await
+        .unwrap()
+}
+
 /// R2.1: expiry is decided by the database's clock, also for a key that is remembered.
 #[tokio::test]
 async fn an_expired_key_is_refused_even_where_it_is_remembered() {
     let world = World::new().await;
     let engine = world.engine(World::settings()).await;
-    let now: chrono::DateTime<chrono::Utc> = sqlx::query_scalar("SELECT clock_timestamp()")
-        .fetch_one(world.db.pool())
-        .await
-        .unwrap();
+    let now = now(&world).await;
     let until = |ms| CreateKey {
         expires_at: Some(now + chrono::Duration::milliseconds(ms)),
         ..key_request(Role::SuperAdmin, None)
@@ -234,9 +238,41 @@ async fn the_last_operator_stays() {
         .key_id;
     let refusal = keys::revoke(&engine, &operator(), first).await;
     assert_eq!(refused(refusal), Code::StateConflict);
+    // One that expires leaves nobody when it has.
+    let passing = CreateKey {
+        expires_at: Some(now(&world).await + chrono::Duration::days(30)),
+        ..key_request(Role::SuperAdmin, None)
+    };
+    let passing = keys::create(&engine, &operator(), passing).await.unwrap();
+    let refusal = keys::revoke(&engine, &operator(), first).await;
+    assert_eq!(refused(refusal), Code::StateConflict);
+    keys::revoke(&engine, &operator(), passing.key.key_id)
+        .await
+        .unwrap();
     key(&engine, Role::SuperAdmin, None).await;
     let revoked = keys::revoke(&engine, &operator(), first).await.unwrap();
     assert!(revoked.revoked_at.is_some());
+}
+
+/// R2.1, R2.5: where the secret of the first key is lost, another one is made, and the log says by whom.
+#[tokio::test]
+async fn a_lost_first_key_can_be_replaced() {
+    let world = World::new().await;
+    let engine = world.engine(World::settings()).await;
+    let store = world.store();
+    let lost = keys::bootstrap(&store, "root").await.unwrap();
+    let made = keys::recover(&store, "ada").await.unwrap();
+    let caller = auth::authenticate(&engine, shown(&made)).await.unwrap();
+    assert_eq!(caller.role, Role::SuperAdmin);
+    keys::revoke(&engine, &caller, lost.key.key_id)
+        .await
+        .unwrap();
+    let actor: String = sqlx::query_scalar("SELECT actor FROM audit_log WHERE subject = $1")
+        .bind(made.key.key_id.to_string())
+        .fetch_one(world.db.pool())
+        .await
+        .unwrap();
+    assert_eq!(actor, "cli:ada");
 }
 
 /// R2.2: another tenant's keys are neither seen nor revoked.
@@ -369,6 +405,10 @@ async fn use_is_noted_without_writing_settings() {
         .find(|key| key.key_id == made.key.key_id);
     let found = found.expect("listed");
     let used = found.last_used_at.expect("noted");
-    assert_eq!(used.timestamp() % 60, 0, "to the minute");
+    assert!(used >= found.created_at, "not before it was made");
+    assert!(
+        used == found.created_at || used.timestamp() % 60 == 0,
+        "to the minute"
+    );
     assert!(found.revoked_at.is_some(), "still revoked");
 }

@@ -39,6 +39,11 @@ async fn a_descriptor_never_changes() {
     for (epoch, content, field) in [
         (2, descriptor(3, &["chat"]), "descriptorEpoch"),
         (0, descriptor(0, &["chat"]), "descriptorEpoch"),
+        (
+            i64::MAX - 1,
+            descriptor(i64::MAX - 1, &["chat"]),
+            "descriptorEpoch",
+        ),
         (2, descriptor(2, &[]), "capabilities"),
         (2, descriptor(2, &["chat", "chat"]), "capabilities[1]"),
         (

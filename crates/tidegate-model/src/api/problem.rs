@@ -35,6 +35,10 @@ pub struct Problem {
     /// Every reason, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
+    /// With `EVENTS_PRUNED`: the number of the first event that is kept. The stream goes on from there with the one before
+    /// it as `Last-Event-ID`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_seq: Option<i64>,
 }
 
 impl Problem {
@@ -51,6 +55,7 @@ impl Problem {
             request_id: None,
             retry_after_ms: None,
             reasons: Vec::new(),
+            first_seq: None,
         }
     }
 

@@ -2,7 +2,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use proptest::prelude::*;
 use tidegate_model::schedule::{MissedRuns, Overlap, SkipReason};
 
+use tidegate_model::limits;
+
 use super::*;
+
+mod clock_changes;
 
 fn at(text: &str) -> DateTime<Utc> {
     text.parse().unwrap()
@@ -89,6 +93,46 @@ fn a_local_time_that_comes_twice_fires_once() {
             at("2026-10-26T01:00:00Z")
         ]
     );
+}
+
+/// Bad input (R3.14): what is refused is named in our words, with the field and what it takes.
+#[test]
+fn what_cannot_be_read_is_named_by_its_field() {
+    for (bad, says) in [
+        ("0 0 0 * * *", "it has 6 fields"),
+        ("@often", "\"@often\" is no nickname"),
+        (
+            "60 * * * *",
+            "the minute `60` cannot be read: it takes 0 to 59",
+        ),
+        (
+            "0 24 * * *",
+            "the hour `24` cannot be read: it takes 0 to 23",
+        ),
+        ("0 6 32 * *", "the day of month `32`"),
+        ("0 6 * 13 *", "the month `13`"),
+        ("0 6 * * MONDAY", "the day of week `MONDAY`"),
+        ("0 6 * * +MON", "the day of week `+MON`"),
+        ("? 6 * * *", "the minute `?`"),
+        ("0/10 6 * * *", "the minute `0/10`"),
+        ("0 6 5#2 * *", "the day of month `5#2`"),
+        ("0 6 * * 15W", "the day of week `15W`"),
+    ] {
+        let said = Recurrence::parse(bad, "UTC").unwrap_err().to_string();
+        assert!(said.starts_with(says), "{bad}: {said}");
+        for foreign in ["Pattern", "seconds", "disallowed", "Component"] {
+            assert!(!said.contains(foreign), "{bad}: {said}");
+        }
+    }
+    let first = |cron: &str| {
+        let recurrence = Recurrence::parse(cron, "UTC").unwrap();
+        recurrence.after(at("2026-08-01T12:00:00Z")).unwrap()
+    };
+    assert_eq!(first("0 6 ? * MON"), at("2026-08-03T06:00:00Z"));
+    assert_eq!(first("0 6 15W * *"), at("2026-08-14T06:00:00Z"));
+    assert_eq!(first("0 6 l * *"), at("2026-08-31T06:00:00Z"));
+    assert_eq!(first("0 6 * * 5#2"), at("2026-08-14T06:00:00Z"));
+    assert_eq!(first("0 6 * * 5L"), at("2026-08-28T06:00:00Z"));
 }
 
 /// R3.14: what cannot be used is refused with what to write in its place.

@@ -27,8 +27,10 @@ pub(crate) fn always() -> OpenApiRouter<AppState> {
 pub(crate) fn chat() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(
-            conversations::create_conversation::create_conversation
+            conversations::create_conversation::create_conversation,
+            conversations::list_conversations::list_conversations
         ))
+        .routes(routes!(conversations::get_conversation::get_conversation))
         .routes(routes!(conversations::list_messages::list_messages))
         .routes(routes!(conversations::submit_turn::submit_turn))
         .routes(routes!(runs::submit_run::submit_run))
@@ -51,11 +53,11 @@ pub(crate) fn chat() -> OpenApiRouter<AppState> {
         .routes(routes!(schedules::resume_schedule::resume_schedule))
         .routes(routes!(me::get_my_limits::get_my_limits))
         .routes(routes!(me::get_my_usage::get_my_usage))
-        .merge(workers())
+        .merge(for_workers())
 }
 
-/// The worker protocol, beside them.
-fn workers() -> OpenApiRouter<AppState> {
+/// The worker protocol, served where runs are.
+fn for_workers() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(worker::register_worker::register_worker))
         .routes(routes!(worker::worker_heartbeat::worker_heartbeat))

@@ -142,6 +142,8 @@ async fn lists_and_bulk_actions_stay_within_the_tenant() {
     );
     let filter = format!("/v1/runs?conversationId={conversation}");
     assert_eq!(rig.get(&filter, &globex).await.json()["items"], json!([]));
+    let listed = rig.get("/v1/conversations", &globex).await.json();
+    assert_eq!(listed["items"], json!([]));
     let bulk = rig.post("/v1/runs:cancel", &globex, json!({})).await;
     assert_eq!(bulk.json(), json!({"changed": 0, "requested": 0}));
     let state = rig.get(&format!("/v1/runs/{run}"), &acme).await.json();

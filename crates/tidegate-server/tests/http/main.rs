@@ -6,11 +6,13 @@
     reason = "tests fail loudly"
 )]
 
+mod answers;
 mod attempts;
 mod audited;
 mod bad_input;
 mod connections;
 mod contract;
+mod conversations;
 mod database;
 mod drain;
 mod effects;

@@ -9,8 +9,8 @@ use tidegate_server::routes::{ROUTES, Repeats, Route, Verb};
 use crate::rig::{Answer, Rig, answer, claim_body};
 
 /// A write that succeeds, with the key that may send it.
-struct Sample {
-    by: String,
+pub struct Sample {
+    pub by: String,
     path: String,
     body: Value,
 }
@@ -26,16 +26,16 @@ impl Sample {
 }
 
 /// A world in which each write can be tried.
-struct World {
-    rig: Rig,
-    operator: String,
-    controller: String,
-    member: String,
-    worker: String,
+pub struct World {
+    pub rig: Rig,
+    pub operator: String,
+    pub controller: String,
+    pub member: String,
+    pub worker: String,
 }
 
 impl World {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let rig = Rig::new().await;
         let member = rig.tenant("acme").await;
         Self {
@@ -48,7 +48,7 @@ impl World {
     }
 
     /// Sends a write under an idempotency key.
-    async fn send(&self, verb: &str, sample: &Sample, key: &str) -> Answer {
+    pub async fn send(&self, verb: &str, sample: &Sample, key: &str) -> Answer {
         let request = self.rig.request(verb, &sample.path).bearer_auth(&sample.by);
         let request = request.header("idempotency-key", key);
         let request = if sample.body.is_null() {
@@ -66,7 +66,7 @@ impl World {
     }
 
     /// A dead letter; whatever else was queued is cancelled.
-    async fn failed_run(&self) -> String {
+    pub async fn failed_run(&self) -> String {
         let by = self.member.as_str();
         self.made("POST", by, "/v1/runs:cancel", json!({})).await;
         let run = self.rig.submit(&self.member).await;
@@ -79,7 +79,7 @@ impl World {
     }
 
     /// A run whose attempt ended with an effect in question.
-    async fn run_in_review(&self) -> String {
+    pub async fn run_in_review(&self) -> String {
         let by = self.member.as_str();
         self.made("POST", by, "/v1/runs:cancel", json!({})).await;
         let run = self.rig.submit(by).await;
@@ -97,7 +97,7 @@ impl World {
     }
 
     /// A run that waits for a person.
-    async fn asking_run(&self) -> String {
+    pub async fn asking_run(&self) -> String {
         let by = self.member.as_str();
         self.made("POST", by, "/v1/runs:cancel", json!({})).await;
         let run = self.rig.submit(by).await;
@@ -120,7 +120,7 @@ impl World {
     }
 
     /// What a route of the table is tried with. A new route that is not here fails the test: say how it is tried.
-    async fn sample(&self, route: &Route) -> Sample {
+    pub async fn sample(&self, route: &Route) -> Sample {
         let (member, operator) = (self.member.as_str(), self.operator.as_str());
         match (route.verb.as_str(), route.path) {
             ("POST", "/v1/conversations") => Sample::by(member, route.path, json!({"title": "t"})),

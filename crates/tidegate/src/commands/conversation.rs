@@ -6,20 +6,21 @@ use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use tidegate_model::{
     Capability, ConversationId,
-    api::{CreateConversation, MessageView, SubmitTurn},
+    api::{ConversationView, CreateConversation, MessageView, SubmitTurn},
     run::ServiceClass,
 };
 
 use super::{
     page::{self, PageFlags},
+    repeat::RepeatFlags,
     run,
 };
 use crate::{
     cli::Context,
     connection::Who,
     exit::Exit,
-    failure::Outcome,
-    output::{facts, time},
+    failure::{Failure, Outcome},
+    output::{facts, or_dash, table, time},
 };
 
 /// Conversations.
@@ -33,6 +34,15 @@ pub enum ConversationCommand {
         /// The user it is for; another than the key's own needs the scope act_for_users
         #[arg(long)]
         user: Option<String>,
+        #[command(flatten)]
+        repeat: RepeatFlags,
+    },
+    /// List conversations, newest first
+    List(PageFlags),
+    /// Show a conversation
+    Get {
+        /// The conversation, conv_…
+        conversation: ConversationId,
     },
     /// Say something and follow the answer
     Say(Say),
@@ -67,9 +77,8 @@ pub struct Say {
     /// The user it is for; another than the key's own needs the scope act_for_users
     #[arg(long)]
     user: Option<String>,
-    /// Repeating a command with the same key repeats its answer, not its work
-    #[arg(long, value_name = "KEY")]
-    idempotency_key: Option<String>,
+    #[command(flatten)]
+    repeat: RepeatFlags,
     /// Do not wait for the answer
     #[arg(long)]
     no_wait: bool,
@@ -81,11 +90,27 @@ impl ConversationCommand {
         let output = context.output;
         let client = context.client(Who::Tenant)?;
         match self {
-            Self::New { title, user } => {
-                let view = client
+            Self::New {
+                title,
+                user,
+                repeat,
+            } => {
+                let view = repeat
+                    .on(&client)
                     .create_conversation(&CreateConversation { title, user })
                     .await?;
                 output.show(&view, |view| view.conversation_id.to_string());
+                Ok(Exit::Success)
+            }
+            Self::List(page) => {
+                let answer = client.conversations(&page.query()).await?;
+                output.show(&answer, |page| list(&page.items));
+                page::hint(output, &answer);
+                Ok(Exit::Success)
+            }
+            Self::Get { conversation } => {
+                let view = client.conversation(conversation).await?;
+                output.show(&view, |view| list(std::slice::from_ref(view)));
                 Ok(Exit::Success)
             }
             Self::Say(say) => say.run(context, &client).await,
@@ -102,6 +127,10 @@ impl ConversationCommand {
 impl Say {
     async fn run(self, context: &Context, client: &tidegate_client::Client) -> Outcome {
         let output = context.output;
+        if self.input.is_empty() {
+            // Before a conversation is made for it, which would stay.
+            return Err(Failure::usage("INPUT: a turn needs a text"));
+        }
         let conversation = if self.conversation == "new" {
             let view = client
                 .create_conversation(&CreateConversation {
@@ -113,7 +142,7 @@ impl Say {
             view.conversation_id
         } else {
             self.conversation.parse().map_err(|error| {
-                crate::failure::Failure::usage(format!("{}: {error}", self.conversation))
+                Failure::usage(format!("{}: {error}", self.conversation))
                     .remedy("`tidegate conversation new` prints one, or say `new`")
             })?
         };
@@ -125,7 +154,7 @@ impl Say {
             deadline: self.deadline,
             user: self.user,
         };
-        let key = self.idempotency_key.as_deref();
+        let key = self.repeat.key();
         let accepted = client.submit_turn(conversation, &body, key).await?;
         if self.no_wait {
             output.show(&accepted, |accepted| {
@@ -140,6 +169,20 @@ impl Say {
         output.note(&format!("run {}", accepted.run_id));
         run::follow(output, client, accepted.run_id, 0).await
     }
+}
+
+fn list(conversations: &[ConversationView]) -> String {
+    table(
+        ["conversation", "title", "user", "began"],
+        conversations.iter().map(|conversation| {
+            [
+                conversation.conversation_id.to_string(),
+                or_dash(conversation.title.as_deref()),
+                or_dash(conversation.user.as_deref()),
+                time(conversation.created_at),
+            ]
+        }),
+    )
 }
 
 fn messages(messages: &[MessageView]) -> String {

@@ -37,7 +37,7 @@ impl DemoCommand {
         if let Some(dir) = &self.data_dir {
             flags.0.push(("data_dir".to_owned(), dir.clone()));
         }
-        let loaded = context.settings_with(with_default(flags, "log_level", "warn"))?;
+        let loaded = context.settings_of_own(with_default(flags, "log_level", "warn"))?;
         telemetry::start(&loaded.settings)?;
         require_checkout()?;
         narrator.title("Tidegate: what may start now, where, and why not");

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use clap::Args;
 use serde_json::json;
 use tidegate_client::Client;
-use tidegate_engine::settings::Loaded;
+use tidegate_engine::settings::{Loaded, Source};
 use tidegate_mock_provider::{MockHandle, MockProvider, Scenario};
 use tidegate_server::Local;
 use tidegate_store::Store;
@@ -63,7 +63,7 @@ impl DevCommand {
     /// Runs until it is told to end.
     pub async fn run(self, context: &Context) -> Outcome {
         let flags = with_default(self.flags.clone(), "log_level", "warn");
-        let loaded = context.settings_with(flags)?;
+        let loaded = context.settings_of_own(flags)?;
         telemetry::start(&loaded.settings)?;
         warn_of_ignored(context, &loaded);
         let local = local::take(&loaded.settings)?;
@@ -188,16 +188,13 @@ async fn start_mock(handle: &mut Option<MockHandle>) -> Outcome<String> {
 
 /// `dev` has a database and a key of its own, whatever the environment says.
 fn warn_of_ignored(context: &Context, loaded: &Loaded) {
-    let settings = &loaded.settings;
-    let given = [
-        (settings.database_url.is_some(), "CONFIG_DB_URL"),
-        (settings.enc_key.is_some(), "CONFIG_ENC_KEY"),
-        (
-            settings.enc_key_previous.is_some(),
-            "CONFIG_ENC_KEY_PREVIOUS",
-        ),
+    let own = [
+        ("database_url", "CONFIG_DB_URL"),
+        ("enc_key", "CONFIG_ENC_KEY"),
+        ("enc_key_previous", "CONFIG_ENC_KEY_PREVIOUS"),
     ];
-    for (_, name) in given.iter().filter(|(given, _)| *given) {
+    let given = |name: &str| loaded.source(name) != Source::Default;
+    for (_, name) in own.iter().filter(|(setting, _)| given(setting)) {
         context.output.warn(&format!(
             "{name} is ignored: `tidegate dev` has a database and a key of its own; `tidegate serve` uses yours"
         ));

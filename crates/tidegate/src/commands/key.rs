@@ -10,11 +10,13 @@ use tidegate_model::{
     principal::{KeyScope, Role},
     run::ServiceClass,
 };
+use tidegate_store::Store;
 
 use super::{
     migrate,
     page::{self, PageFlags},
     pool,
+    repeat::RepeatFlags,
 };
 use crate::{
     cli::Context,
@@ -29,7 +31,12 @@ use crate::{
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
     /// Make the first super_admin key, once; needs the database (CONFIG_DB_URL), which it migrates, not a key
-    Bootstrap,
+    Bootstrap {
+        /// Make another super_admin key where the secret of the first is lost; also needs the CONFIG_ENC_KEY that opens the
+        /// database's secrets
+        #[arg(long)]
+        recover: bool,
+    },
     /// Make a key; its secret is shown this once
     Create(Create),
     /// List keys without their secrets
@@ -71,6 +78,8 @@ pub struct Create {
     /// When it ends, for example 2030-01-31T00:00:00Z
     #[arg(long, value_name = "TIME", value_parser = crate::time::at)]
     expires_at: Option<DateTime<Utc>>,
+    #[command(flatten)]
+    repeat: RepeatFlags,
 }
 
 impl KeyCommand {
@@ -78,33 +87,8 @@ impl KeyCommand {
     pub async fn run(self, context: &Context) -> Outcome {
         let output = context.output;
         match self {
-            Self::Bootstrap => {
-                let settings = context.settings()?.settings;
-                let store = database::open(&settings)?;
-                let by = database::operator();
-                let report =
-                    database::prepare(&store, &by, Migrations::Apply, None, database::AT_ONCE)
-                        .await?;
-                if let Some(warning) = &report.warning {
-                    output.warn(warning);
-                }
-                // Said before the key is asked for: the schema stays changed where that is refused.
-                if let Some(version) = report.applied.iter().max() {
-                    let applied = migrate::applied(&report);
-                    output.notice(&format!(
-                        "the database was migrated: {applied}, it is at version {version}"
-                    ));
-                }
-                let created = keys::bootstrap(&store, &database::user())
-                    .await
-                    .map_err(|error| database::engine_failure(&error))?;
-                if let Err(error) = show_created(output, &created) {
-                    keys::take_back_bootstrap(&store, &database::user(), created.key.key_id)
-                        .await
-                        .map_err(|error| database::engine_failure(&error))?;
-                    return Err(unseen(&error));
-                }
-            }
+            Self::Bootstrap { recover: false } => bootstrap(context).await?,
+            Self::Bootstrap { recover: true } => recover(context).await?,
             Self::Create(create) => {
                 let body = CreateKey {
                     role: create.role,
@@ -120,7 +104,7 @@ impl KeyCommand {
                     expires_at: create.expires_at,
                 };
                 let client = context.client(Who::Admin)?;
-                let created = client.create_key(&body).await?;
+                let created = create.repeat.on(&client).create_key(&body).await?;
                 if let Err(error) = show_created(output, &created) {
                     client.revoke_key(created.key.key_id).await?;
                     return Err(unseen(&error));
@@ -156,6 +140,59 @@ async fn remark(output: Output, client: &Client, key: &KeyView) {
             failure.messages.join("; ")
         )),
     }
+}
+
+async fn bootstrap(context: &Context) -> Outcome<()> {
+    let output = context.output;
+    let store = database::open(&context.settings()?.settings)?;
+    let by = database::operator();
+    let report = database::prepare(&store, &by, Migrations::Apply, None, database::AT_ONCE).await?;
+    if let Some(warning) = &report.warning {
+        output.warn(warning);
+    }
+    // Said before the key is asked for: the schema stays changed where that is refused.
+    if let Some(version) = report.applied.iter().max() {
+        let applied = migrate::applied(&report);
+        output.notice(&format!(
+            "the database was migrated: {applied}, it is at version {version}"
+        ));
+    }
+    let created = keys::bootstrap(&store, &database::user())
+        .await
+        .map_err(|error| database::engine_failure(&error))?;
+    show_or_take_back(output, &store, &created).await
+}
+
+/// Who reads and writes the database could give themselves anything; the key of its secrets proves that it is theirs.
+async fn recover(context: &Context) -> Outcome<()> {
+    let settings = context.settings()?.settings;
+    settings.require_for_serve()?;
+    let keyring = database::keyring(&settings)?;
+    let store = database::open(&settings)?;
+    let by = database::operator();
+    database::prepare(
+        &store,
+        &by,
+        Migrations::Check,
+        Some(&keyring),
+        database::AT_ONCE,
+    )
+    .await?;
+    database::check_key(&store, &keyring).await?;
+    let created = keys::recover(&store, &database::user())
+        .await
+        .map_err(|error| database::engine_failure(&error))?;
+    show_or_take_back(context.output, &store, &created).await
+}
+
+async fn show_or_take_back(output: Output, store: &Store, created: &CreatedKey) -> Outcome<()> {
+    let Err(error) = show_created(output, created) else {
+        return Ok(());
+    };
+    keys::take_back_bootstrap(store, &database::user(), created.key.key_id)
+        .await
+        .map_err(|error| database::engine_failure(&error))?;
+    Err(unseen(&error))
 }
 
 /// A key whose secret nobody has seen was taken back.

@@ -18,6 +18,7 @@ pub mod page;
 pub mod pool;
 pub mod provider;
 pub mod recover;
+pub mod repeat;
 pub mod run;
 pub mod schedule;
 pub mod secret_input;

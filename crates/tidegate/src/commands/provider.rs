@@ -8,6 +8,7 @@ use tidegate_model::{
 
 use super::{
     page::{self, PageFlags},
+    repeat::RepeatFlags,
     secret_input::SecretInput,
 };
 use crate::{
@@ -54,6 +55,8 @@ pub struct Set {
     /// The longest wait for a slot, in milliseconds; 0 is no bound for foreground calls
     #[arg(long, value_name = "MS")]
     queue_timeout_ms: Option<u64>,
+    #[command(flatten)]
+    repeat: RepeatFlags,
 }
 
 impl ProviderCommand {
@@ -72,6 +75,7 @@ impl ProviderCommand {
                     max_queue: set.max_queue,
                     queue_timeout_ms: set.queue_timeout_ms,
                 };
+                let client = set.repeat.on(&client);
                 let view = client.put_provider(&set.name, &body).await?;
                 output.show(&view, |view| list(std::slice::from_ref(view)));
             }

@@ -12,7 +12,10 @@ use tidegate_model::{
     schedule::{MissedRuns, Overlap},
 };
 
-use super::page::{self, PageFlags};
+use super::{
+    page::{self, PageFlags},
+    repeat::RepeatFlags,
+};
 use crate::{
     cli::Context,
     connection::Who,
@@ -95,6 +98,8 @@ pub struct Put {
     /// The user the runs are for; another than the key's own needs the scope act_for_users
     #[arg(long)]
     user: Option<String>,
+    #[command(flatten)]
+    repeat: RepeatFlags,
 }
 
 impl Put {
@@ -130,6 +135,7 @@ impl ScheduleCommand {
         let view = match self {
             Self::Put(put) => {
                 let name = put.name.clone();
+                let client = put.repeat.on(&client);
                 client.put_schedule(&name, &put.body()?).await?
             }
             Self::Get { name } => client.schedule(&name).await?,

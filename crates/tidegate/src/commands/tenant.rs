@@ -8,7 +8,10 @@ use tidegate_model::{
     principal::TenantState,
 };
 
-use super::page::{self, PageFlags};
+use super::{
+    page::{self, PageFlags},
+    repeat::RepeatFlags,
+};
 use crate::{
     cli::Context,
     connection::Who,
@@ -27,6 +30,8 @@ pub enum TenantCommand {
         /// A name for people
         #[arg(long)]
         display_name: Option<String>,
+        #[command(flatten)]
+        repeat: RepeatFlags,
     },
     /// List tenants
     List(PageFlags),
@@ -122,12 +127,13 @@ impl TenantCommand {
             Self::Create {
                 tenant,
                 display_name,
+                repeat,
             } => {
                 let body = CreateTenant {
                     tenant,
                     display_name,
                 };
-                client.create_tenant(&body).await?
+                repeat.on(&client).create_tenant(&body).await?
             }
             Self::List(page) => {
                 let answer = client.tenants(&page.query()).await?;

@@ -185,7 +185,11 @@ fn kept_key(path: &Path) -> Outcome<Option<SecretString>> {
             Exit::Usage,
             format!("cannot read the key {}", path.display()),
             &error,
-        )),
+        )
+        .remedy(format!(
+            "give it back to this user with `sudo chown \"$(id -un)\" {}`, or give another directory with --data-dir",
+            path.display()
+        ))),
     }
 }
 
@@ -198,12 +202,15 @@ fn make_key(path: &Path) -> Outcome<SecretString> {
 fn foreign_key(path: &Path, sealed_with: &str, is_there: bool) -> Failure {
     let file = path.display();
     let wrong = if is_there {
-        format!("the key in {file} is not the one of the data beside it")
+        format!(
+            "the key in {file} is not the one of the data beside it, which were sealed with key {sealed_with}"
+        )
     } else {
-        format!("the key's file {file} is missing")
+        format!(
+            "the file {file} is missing: the data beside it were sealed with its key, {sealed_with}"
+        )
     };
-    Failure::usage(format!("{wrong}, which were sealed with key {sealed_with}"))
-        .remedy(put_it_back(path))
+    Failure::usage(wrong).remedy(put_it_back(path))
 }
 
 /// The keyring speaks of the variable; here the text comes from a file.

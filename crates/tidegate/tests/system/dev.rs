@@ -215,6 +215,21 @@ async fn a_malformed_key_is_named_by_its_file() {
     );
 }
 
+/// Bad input (R1.2): a key for `serve` that stands in the environment is nothing that `dev` reads.
+#[tokio::test]
+async fn a_key_of_the_environment_is_ignored() {
+    let dev = Dev::new("dev-environment");
+    let started = dev.command(&["--once", "--no-seed"]);
+    let ended = run(started.env("CONFIG_ENC_KEY", "no key"))
+        .await
+        .succeeded();
+    assert!(
+        ended.stderr.contains("CONFIG_ENC_KEY is ignored"),
+        "{}",
+        ended.stderr
+    );
+}
+
 /// R1.2: as root (whose PostgreSQL runs under another account) and as an ordinary user.
 #[tokio::test]
 async fn an_ordinary_user_needs_no_root() {

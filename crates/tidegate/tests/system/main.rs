@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
 
+mod again;
 mod commands;
 mod demo;
 mod dev;

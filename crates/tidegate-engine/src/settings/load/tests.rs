@@ -45,6 +45,7 @@ fn the_stronger_source_wins_and_is_named() {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into(),
         flags: vec![("lease_ms".to_owned(), "60000".to_owned())],
+        ..Sources::default()
     })
     .unwrap();
     let settings = &loaded.settings;
@@ -341,4 +342,28 @@ fn defaults_survive_their_own_text() {
             .collect::<Vec<_>>()
     };
     assert_eq!(values(&defaults), values(&again));
+}
+
+/// Bad input (R1.2): a command with a database and a key of its own takes none from the environment, whatever stands there.
+#[test]
+fn what_a_command_has_of_its_own_is_neither_checked_nor_taken() {
+    let environment = [
+        ("CONFIG_ENC_KEY", "no key"),
+        ("CONFIG_DB_URL", "no address"),
+    ];
+    let refusal = refusal(from_environment(&environment));
+    assert!(refusal.contains("CONFIG_ENC_KEY"), "{refusal}");
+    let loaded = load(&Sources {
+        environment: environment
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        ignored: &["database_url", "enc_key"],
+        ..Sources::default()
+    })
+    .unwrap();
+    assert!(loaded.settings.enc_key.is_none() && loaded.settings.database_url.is_none());
+    assert_eq!(
+        loaded.source("enc_key"),
+        Source::Environment("CONFIG_ENC_KEY")
+    );
 }

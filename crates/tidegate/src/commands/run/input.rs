@@ -8,7 +8,7 @@ use tidegate_model::{
 };
 
 use super::one;
-use crate::{cli::Context, exit::Exit, failure::Outcome};
+use crate::{cli::Context, commands::repeat::RepeatFlags, exit::Exit, failure::Outcome};
 
 /// An answer to what a waiting run asked.
 #[derive(Debug, Args)]
@@ -34,6 +34,8 @@ pub struct Input {
     /// Which question, by its number; the one that waits unless given
     #[arg(long, value_name = "N")]
     ask_no: Option<i64>,
+    #[command(flatten)]
+    repeat: RepeatFlags,
 }
 
 impl Input {
@@ -51,6 +53,7 @@ impl Input {
                 size_bytes: None,
             }),
         };
+        let client = self.repeat.on(client);
         let run = client.answer_input(self.run_id, &answer).await?;
         context.output.show(&run, one);
         Ok(Exit::Success)

@@ -24,7 +24,7 @@ pub use filter::Filter;
 pub use resolve::{effects, review};
 pub use watch::follow;
 
-use super::page;
+use super::{page, repeat::RepeatFlags};
 use crate::{
     cli::Context,
     connection::Who,
@@ -87,6 +87,8 @@ pub enum RunCommand {
         /// Needed to put all dead letters back
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        repeat: RepeatFlags,
     },
 }
 
@@ -121,7 +123,8 @@ impl RunCommand {
                 run_id,
                 filter,
                 all,
-            } => return requeue(context, &client, run_id, &filter, all).await,
+                repeat,
+            } => return requeue(context, &repeat.on(&client), run_id, &filter, all).await,
         }
         Ok(Exit::Success)
     }

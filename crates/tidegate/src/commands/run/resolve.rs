@@ -11,6 +11,7 @@ use tidegate_model::{
 use super::one;
 use crate::{
     cli::Context,
+    commands::repeat::RepeatFlags,
     exit::Exit,
     failure::Outcome,
     output::{or_dash, table, time},
@@ -30,6 +31,8 @@ pub struct Resolve {
     /// For the record and for the next attempt
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
+    #[command(flatten)]
+    repeat: RepeatFlags,
 }
 
 /// A verdict as it is typed.
@@ -55,6 +58,7 @@ impl Resolve {
             call_id: self.call,
             note: self.note,
         };
+        let client = self.repeat.on(client);
         let run = client.resolve_run(self.run_id, &body).await?;
         context.output.show(&run, one);
         Ok(Exit::Success)

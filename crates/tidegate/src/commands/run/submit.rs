@@ -10,7 +10,7 @@ use tidegate_model::{
 };
 
 use super::{follow, needs, one};
-use crate::{cli::Context, exit::Exit, failure::Outcome, files};
+use crate::{cli::Context, commands::repeat::RepeatFlags, exit::Exit, failure::Outcome, files};
 
 /// A business task.
 #[derive(Debug, Args)]
@@ -48,9 +48,8 @@ pub struct Submit {
     /// The user it is for; another than the key's own needs the scope act_for_users
     #[arg(long)]
     user: Option<String>,
-    /// Repeating a command with the same key repeats its answer, not its work
-    #[arg(long, value_name = "KEY")]
-    idempotency_key: Option<String>,
+    #[command(flatten)]
+    repeat: RepeatFlags,
     /// Follow the run to its end
     #[arg(long)]
     wait: bool,
@@ -75,7 +74,7 @@ impl Submit {
             }),
             user: self.user,
         };
-        let key = self.idempotency_key.as_deref();
+        let key = self.repeat.key();
         let run = client.submit_run(&body, key).await?;
         if self.wait {
             context.output.note(&format!("run {}", run.run_id));

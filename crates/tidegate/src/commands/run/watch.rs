@@ -74,10 +74,15 @@ fn why(view: &RunView) -> Failure {
 /// An error of the stream, with what to do at a command line.
 fn failed(error: tidegate_client::Error, run_id: RunId) -> Failure {
     let pruned = error.code() == Some(Code::EventsPruned);
+    let first = match &error {
+        tidegate_client::Error::Problem(problem) => problem.first_seq,
+        _ => None,
+    };
     let failure = Failure::from(error);
     if pruned {
+        let after = first.map_or_else(|| "N".to_owned(), |first| (first - 1).to_string());
         return failure.remedy(format!(
-            "read on from there: `tidegate run watch {run_id} --after N` with that number"
+            "read on from there: `tidegate run watch {run_id} --after {after}`"
         ));
     }
     failure
@@ -94,14 +99,13 @@ mod tests {
     fn pruned_events_are_answered_with_the_flag() {
         let run_id = RunId::new();
         let told = |code| {
-            failed(
-                Problem::new(code, "events before 41 are gone").into(),
-                run_id,
-            )
+            let mut problem = Problem::new(code, "events before 41 are gone");
+            problem.first_seq = Some(41);
+            failed(problem.into(), run_id)
         };
         let pruned = told(Code::EventsPruned).remedy.expect("a remedy");
         assert!(
-            pruned.contains(&format!("run watch {run_id} --after")),
+            pruned.contains(&format!("run watch {run_id} --after 40`")),
             "{pruned}"
         );
         let forbidden = told(Code::Forbidden).remedy.expect("a remedy");

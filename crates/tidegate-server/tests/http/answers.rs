@@ -1,0 +1,217 @@
+//! What the server answers is what its document says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jsonschema::Validator;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tidegate_model::{
+    Code,
+    api::{catalog, conversations, tenants, tools},
+    contracts, effect, event, principal, queue_reason, run, schedule,
+};
+use tidegate_server::{
+    openapi,
+    routes::{ROUTES, Repeats, Route, Verb},
+};
+
+use crate::{
+    repeats::World,
+    rig::{Answer, Rig},
+};
+
+/// The document as the server serves it.
+struct Contract(Value);
+
+impl Contract {
+    async fn served_by(rig: &Rig) -> Self {
+        Self(rig.get("/openapi.json", "").await.json())
+    }
+
+    /// What an answer of an operation must be.
+    fn schema(&self, verb: &str, path: &str, status: StatusCode) -> Option<Value> {
+        let operation = &self.0["paths"][path][verb.to_lowercase()];
+        let response = &operation["responses"][status.as_str()];
+        assert!(response.is_object(), "{verb} {path}: {status} is not in it");
+        let schema = &response["content"]["application/json"]["schema"];
+        schema.is_object().then(|| schema.clone())
+    }
+
+    fn validator(&self, mut schema: Value) -> Validator {
+        schema["components"] = self.0["components"].clone();
+        jsonschema::validator_for(&schema).expect("a schema of JSON")
+    }
+
+    /// Fails unless the answer is one that the document tells of.
+    fn check(&self, verb: &str, path: &str, answer: &Answer) {
+        let place = format!("{verb} {path}");
+        assert!(answer.status.is_success(), "{place}: {answer:?}");
+        let Some(schema) = self.schema(verb, path, answer.status) else {
+            assert_eq!(
+                answer.body, "",
+                "{place} answers what is not in the document"
+            );
+            return;
+        };
+        let (validator, body) = (self.validator(schema), answer.json());
+        let wrong: Vec<String> = validator
+            .iter_errors(&body)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(wrong.is_empty(), "{place}: {wrong:#?}\n{body:#}");
+    }
+}
+
+/// A key that may call a route.
+fn caller<'a>(world: &'a World, route: &Route) -> &'a str {
+    if route.path.starts_with("/v1/admin") || route.path == "/v1/pools" {
+        &world.operator
+    } else {
+        &world.member
+    }
+}
+
+/// Turns, runs of every fate, and what a look at them may show.
+async fn populate(world: &World) -> Vec<String> {
+    let turns = format!(
+        "/v1/conversations/{}/turns",
+        world.rig.conversation(&world.member).await
+    );
+    let all = world
+        .rig
+        .post("/v1/runs:cancel", &world.member, json!({}))
+        .await;
+    assert!(all.status.is_success(), "{all:?}");
+    for _ in 0..2 {
+        let turn = world
+            .rig
+            .post(&turns, &world.member, json!({"input": "hello"}))
+            .await;
+        assert!(turn.status.is_success(), "{turn:?}");
+    }
+    let lease = world.rig.claim(&world.worker).await;
+    let run = lease["run"]["runId"].as_str().unwrap().to_owned();
+    let complete =
+        json!({"fence": lease["fence"], "messages": [{"role": "assistant", "content": "hi"}]});
+    let path = format!("/v1/worker/runs/{run}/complete");
+    let done = world.rig.post(&path, &world.worker, complete).await;
+    assert!(done.status.is_success(), "{done:?}");
+    let mut runs = vec![run];
+    runs.push(world.failed_run().await);
+    runs.push(world.run_in_review().await);
+    runs.push(world.asking_run().await);
+    runs.push(world.rig.submit(&world.member).await);
+    runs
+}
+
+/// A client made from the document can read every answer to a write and every list and thing.
+#[tokio::test]
+async fn every_answer_is_what_the_document_says() {
+    let world = World::new().await;
+    let contract = Contract::served_by(&world.rig).await;
+    let mut checked = BTreeSet::new();
+    for (number, route) in ROUTES.iter().enumerate() {
+        if route.repeats() == Repeats::Key {
+            let sample = world.sample(route).await;
+            let verb = route.verb.as_str();
+            let answer = world.send(verb, &sample, &format!("k{number}")).await;
+            contract.check(verb, route.path, &answer);
+            checked.insert((route.verb, route.path));
+        }
+    }
+    let put =
+        world.sample(tidegate_server::routes::find(Verb::Put, "/v1/schedules/{name}").unwrap());
+    let put = put.await;
+    assert!(world.send("PUT", &put, "again").await.status.is_success());
+    let runs = populate(&world).await;
+    let list = world.rig.get("/v1/runs", &world.member).await.json();
+    let mut listed = list["items"].as_array().unwrap().iter();
+    let turn = listed.find(|run| run["conversationId"].is_string());
+    let conversation = turn.unwrap()["conversationId"].as_str().unwrap();
+    for route in ROUTES.iter().filter(|route| route.verb == Verb::Get) {
+        let place = &contract.0["paths"][route.path]["get"]["responses"]["200"]["content"];
+        if place["application/json"]["schema"].get("$ref").is_none() {
+            continue;
+        }
+        for run in &runs {
+            let path = route.path.replace("{runId}", run);
+            let path = path.replace("{conversationId}", conversation);
+            let path = path
+                .replace("{tenant}", "acme")
+                .replace("{name}", "nightly");
+            let answer = world.rig.get(&path, caller(&world, route)).await;
+            contract.check("GET", route.path, &answer);
+            checked.insert((route.verb, route.path));
+            if path == route.path {
+                break;
+            }
+        }
+    }
+    assert!(checked.len() >= 45, "{}", checked.len());
+}
+
+/// What an enum of the document is called there, and the texts of its members as they are sent.
+macro_rules! wire {
+    ($($of:ty),+ $(,)?) => {
+        BTreeMap::from([$((
+            stringify!($of).rsplit("::").next().unwrap().trim().to_owned(),
+            <$of>::ALL.iter().map(|member| serde_json::to_value(member).unwrap()).collect::<Vec<_>>(),
+        )),+])
+    };
+}
+
+fn enums(value: &Value, place: &str, found: &mut BTreeMap<String, Vec<Value>>) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(Value::Array(members)) = fields.get("enum") {
+                found.insert(place.to_owned(), members.clone());
+            }
+            for (name, field) in fields {
+                enums(field, name, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| enums(item, place, found)),
+        _ => {}
+    }
+}
+
+/// The members of an enum stand in the document as they are sent. A new enum of the document belongs in this list.
+#[test]
+fn every_enum_of_the_document_is_the_one_that_is_sent() {
+    let sent = wire![
+        Code,
+        catalog::ProviderKind,
+        catalog::SecretState,
+        contracts::DescriptorContract,
+        conversations::MessageRole,
+        effect::EffectOutcome,
+        effect::EffectSource,
+        effect::ReviewVerdict,
+        event::EventKind,
+        principal::KeyScope,
+        principal::Role,
+        principal::TenantState,
+        queue_reason::QueueReason,
+        run::AskKind,
+        run::AttemptOutcome,
+        run::PrioritySource,
+        run::QuotaBucket,
+        run::RunKind,
+        run::RunState,
+        run::ServiceClass,
+        run::WaitMode,
+        run::WaitOn,
+        schedule::MissedRuns,
+        schedule::Overlap,
+        schedule::SkipReason,
+        tenants::LimitScope,
+        tools::HttpMethod,
+        tools::SideEffectLevel,
+        tools::StatusMeaning,
+        tools::ToolServerPhase,
+    ];
+    let mut written = BTreeMap::new();
+    let document = serde_json::to_value(openapi()).unwrap();
+    enums(&document, "", &mut written);
+    assert_eq!(written, sent);
+}
