@@ -183,6 +183,8 @@ fn every_enum_of_the_document_is_the_one_that_is_sent() {
         catalog::ProviderKind,
         catalog::SecretState,
         contracts::DescriptorContract,
+        contracts::Modality,
+        contracts::Sandbox,
         conversations::MessageRole,
         effect::EffectOutcome,
         effect::EffectSource,

@@ -348,6 +348,7 @@ async fn failures_of_the_command_itself_have_a_code_and_a_remedy() {
     let data = scratch::directory("pg-bin");
     let dev = Proc::tidegate(&["--json", "dev", "--once"])
         .args(["--data-dir".as_ref(), data.as_os_str()])
+        .env("TIDEGATE_LISTEN", "127.0.0.1:0")
         .env("PG_BIN", "/nonexist");
     let error = refused(&run(dev).await.failed_with(2));
     let message = error["messages"][0].as_str().expect("a message");

@@ -47,6 +47,7 @@ async fn malformed_values_are_refused_at_once() {
         let base = Proc::tidegate(&["serve"])
             .env("CONFIG_DB_URL", "postgres://nobody@127.0.0.1:1/none")
             .env("CONFIG_ENC_KEY", KEY)
+            .env("TIDEGATE_LISTEN", "127.0.0.1:0")
             .env(name, value);
         let ended = run(base).await.failed_with(2);
         assert!(ended.stderr.contains(name), "{}", ended.stderr);
@@ -66,6 +67,7 @@ async fn an_unreachable_database_is_tried_for_half_a_minute() {
             "CONFIG_DB_URL",
             "postgres://nobody:hunter2@127.0.0.1:1/none",
         )
+        .env("TIDEGATE_LISTEN", "127.0.0.1:0")
         .env("CONFIG_ENC_KEY", KEY);
     let ended = run(base).await.failed_with(3);
     let took = began.elapsed().as_secs();
