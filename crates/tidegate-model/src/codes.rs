@@ -51,6 +51,8 @@ text_enum! {
         TooManyStreams = "TOO_MANY_STREAMS",
         /// A model provider's slots and queue are full.
         LlmBusy = "LLM_BUSY",
+        /// A pool serves nothing for the time being.
+        PoolClosed = "POOL_CLOSED",
         /// The server is draining.
         ShuttingDown = "SHUTTING_DOWN",
         /// The database cannot be reached or refuses to write.
@@ -158,6 +160,7 @@ impl Code {
             Self::Internal => 500,
             Self::ProviderFailed | Self::ToolUnavailable => 502,
             Self::LlmBusy
+            | Self::PoolClosed
             | Self::ShuttingDown
             | Self::DatabaseUnavailable
             | Self::SecretUnreadable => 503,
@@ -173,6 +176,7 @@ impl Code {
                 | Self::QueueFull
                 | Self::TooManyStreams
                 | Self::LlmBusy
+                | Self::PoolClosed
                 | Self::ShuttingDown
                 | Self::DatabaseUnavailable
                 | Self::ProviderFailed
@@ -208,6 +212,7 @@ impl Code {
             Self::QueueFull => "the queue is full",
             Self::TooManyStreams => "too many event streams are open",
             Self::LlmBusy => "the model provider is busy",
+            Self::PoolClosed => "the pool serves nothing for the time being",
             Self::ShuttingDown => "the server is shutting down",
             Self::DatabaseUnavailable => "the database is not available",
             Self::Internal => "internal error",

@@ -105,7 +105,7 @@ pub fn after_attempt(facts: &AttemptFacts, report: Report, jitter: f64) -> Verdi
     if let Some(verdict) = stopped(facts, report) {
         return verdict;
     }
-    let verdict = withdrawn(facts, report).unwrap_or_else(|| of_report(facts, report, jitter));
+    let verdict = withdrawn(facts).unwrap_or_else(|| of_report(facts, report, jitter));
     // What an attempt under a withdrawn epoch says of its effects is not taken either.
     let report = if verdict.code == Some(Code::EpochWithdrawn) {
         Report::FencedOff
@@ -229,10 +229,9 @@ fn stopped(facts: &AttemptFacts, report: Report) -> Option<Verdict> {
 }
 
 /// An attempt whose epoch was withdrawn ends without effect on its run, whatever it reports: the run is claimed again under
-/// the epoch in force (R18.2, R18.3). One that has given everything back holds nothing that could be withdrawn.
-fn withdrawn(facts: &AttemptFacts, report: Report) -> Option<Verdict> {
-    let holds = !matches!(report, Report::Waiting);
-    (facts.stop == Some(StopReason::EpochWithdrawn) && holds).then_some(Verdict {
+/// the epoch in force (R18.2, R18.3).
+fn withdrawn(facts: &AttemptFacts) -> Option<Verdict> {
+    (facts.stop == Some(StopReason::EpochWithdrawn)).then_some(Verdict {
         outcome: AttemptOutcome::Released,
         code: Some(Code::EpochWithdrawn),
         next: Disposition::QueueAtHead,
@@ -308,6 +307,7 @@ mod tests {
             Report::Completed,
             FAILED,
             Report::Released,
+            Report::Waiting,
             Report::LeaseLost,
             Report::FencedOff,
         ];
@@ -323,8 +323,6 @@ mod tests {
             let verdict = after_attempt(&unknown, report, 0.5);
             assert_eq!(verdict.next, Disposition::Review, "{report:?}");
         }
-        let waits = after_attempt(&withdrawn, Report::Waiting, 0.5);
-        assert_eq!(waits.next, Disposition::Wait);
         let late = AttemptFacts {
             deadline_passed: true,
             ..withdrawn

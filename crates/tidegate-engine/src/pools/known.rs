@@ -16,7 +16,7 @@ use std::{
 
 use tidegate_model::{
     Code, PoolId,
-    contracts::{CapabilityDescriptor, TaskRequirements},
+    contracts::{CapabilityDescriptor, Needs, TaskRequirements},
 };
 use tidegate_policy::eligibility::{self, Eligibility, Moment, PoolOffer, PoolReason};
 use tidegate_store::pools::PoolOffers;
@@ -234,7 +234,7 @@ impl Engine {
                     reason.remedy()
                 ),
             };
-            Error::refused(Code::StateConflict, said)
+            Error::refused(Code::PoolClosed, said)
         })
     }
 
@@ -252,6 +252,12 @@ impl Engine {
             self.tasks().insert(class, task.map(Arc::new));
         }
         Ok(())
+    }
+
+    /// What runs of a class need besides their capability, as far as it is remembered; nothing where they need nothing.
+    pub(crate) fn needs_of(&self, class: i32) -> Option<Needs> {
+        let task = self.requirements_of(class)?;
+        (!task.needs.is_empty()).then(|| task.needs.clone())
     }
 
     /// The requirements of a class that [`Self::requirements`] was asked for; `None` for those that this release cannot read.

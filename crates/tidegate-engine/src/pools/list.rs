@@ -7,5 +7,8 @@ use crate::{Engine, Error, Principal};
 /// Every pool.
 pub async fn list(engine: &Engine, principal: &Principal) -> Result<Vec<PoolView>, Error> {
     principal.require_role(&[Role::SuperAdmin, Role::PoolController])?;
-    Ok(engine.store().list_pools().await?)
+    Ok(engine
+        .store()
+        .list_pools(&engine.settings().execution_scope)
+        .await?)
 }

@@ -34,7 +34,10 @@ fn refuse_builtin(pool: &PoolId) -> Result<(), Error> {
 
 /// A pool as it is now.
 async fn view(engine: &Engine, pool: &PoolId) -> Result<PoolView, Error> {
-    let pools = engine.store().list_pools().await?;
+    let pools = engine
+        .store()
+        .list_pools(&engine.settings().execution_scope)
+        .await?;
     pools
         .into_iter()
         .find(|view| view.pool_id == *pool)

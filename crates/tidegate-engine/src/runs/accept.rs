@@ -122,7 +122,7 @@ pub(crate) async fn accept(
 
 /// Writes the run, and says that its lane has got work.
 async fn put(engine: &Engine, tenant: &TenantId, run: NewRun) -> Result<Accepted, Error> {
-    let view = queued_view(tenant, &run);
+    let view = queued_view(tenant, &run, engine.needs_of(run.class));
     let hint = LaneHint {
         lane: LaneKey {
             bucket: view.quota_bucket,
@@ -177,8 +177,9 @@ fn submit_all(engine: Engine, submissions: Vec<Submission>) -> Answers<Submitted
 
 /// The run as its tenant sees it if it is put into the queue. Why it waits there is not looked up for an answer that is
 /// out of date on arrival.
-fn queued_view(tenant: &TenantId, run: &NewRun) -> RunView {
+fn queued_view(tenant: &TenantId, run: &NewRun, requirements: Option<Needs>) -> RunView {
     RunView {
+        requirements,
         run_id: run.run_id,
         tenant: tenant.clone(),
         kind: run.kind,

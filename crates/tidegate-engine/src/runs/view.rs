@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use tidegate_model::{
     RunId,
     api::{QueueReasonView, ReviewView, RunBudget, RunView, WaitView},
+    contracts::Needs,
     run::{ParkReason, RunState},
 };
 use tidegate_policy::reasons::{self, Cause, ParkedFacts, WaitFacts, review_remedy};
@@ -25,6 +26,8 @@ pub(crate) struct Seen {
     pub reasons: Vec<QueueReasonView>,
     /// What a person has to decide, while it is in review.
     pub review: Option<ReviewView>,
+    /// What else its pool must have.
+    pub needs: Option<Needs>,
 }
 
 /// Adds to each run why it waits.
@@ -49,6 +52,8 @@ pub(crate) async fn with_reasons(
         store.open_waits(&classes).await?
     };
     let mut reviews = reviews(store, &rows).await?;
+    let all: Vec<i32> = rows.iter().map(|row| row.lane.class).collect();
+    engine.requirements(&all).await?;
     let mut pools: Option<PoolsSeen> = None;
     let mut seen = Vec::with_capacity(rows.len());
     for row in rows {
@@ -70,6 +75,7 @@ pub(crate) async fn with_reasons(
         };
         let review = reviews.remove(&row.run_id);
         seen.push(Seen {
+            needs: engine.needs_of(row.lane.class),
             row,
             reasons,
             review,
@@ -221,6 +227,7 @@ pub(crate) fn view(seen: &Seen) -> RunView {
         }
     };
     RunView {
+        requirements: seen.needs.clone(),
         run_id: row.run_id,
         tenant: row.lane.tenant.clone(),
         kind: row.kind,

@@ -8,7 +8,7 @@ use tidegate_model::{
     api::{
         AttemptAnswer, AttemptUsage, ClaimRequest, CompleteRun, Lease, LeaseRef, LeavePool,
         PolicyGeneration, PoolView, RegisterWorker, RenewRequest, RevokeEpoch, SetEpoch,
-        SetPolicyGeneration, SubmitChild, SubmitRun, WorkerView,
+        SetPolicyGeneration, SubmitChild, SubmitRun, WaitRun, WorkerView,
     },
     contracts::{CapabilityDescriptor, Health},
     principal::Role,
@@ -141,6 +141,9 @@ async fn runs_go_where_their_requirements_are_met() {
 
     assert_eq!(ids(&claim(&world, "us").await), [american, anywhere]);
     assert_eq!(ids(&claim(&world, "eu").await), [private]);
+    let asked = world.get(nowhere).await.requirements.expect("shown");
+    assert_eq!(asked.allowed_regions.len(), 1);
+    assert_eq!(world.get(anywhere).await.requirements, None);
     let reason = world
         .expect_reason(nowhere, QueueReason::NoEligiblePool)
         .await;
@@ -293,9 +296,14 @@ async fn stale_evidence_closes_a_pool() {
         .await
         .expect_err("refused")
         .problem();
-    assert_eq!(refused.code, Code::StateConflict);
+    assert_eq!(refused.code, Code::PoolClosed);
     let detail = refused.detail.expect("said");
     assert!(detail.contains("HEALTH_EVIDENCE_STALE"), "{detail}");
+    let listed = pools::list(&world.engine, &operator())
+        .await
+        .expect("pools");
+    let gpu = listed.into_iter().find(|view| view.pool_id == pool("gpu"));
+    assert_eq!(gpu.expect("gpu").closed_by, ["HEALTH_EVIDENCE_STALE"]);
     let reason = world
         .expect_reason(second, QueueReason::NoEligiblePool)
         .await;
@@ -420,7 +428,7 @@ async fn a_revoked_epoch_is_never_used_again() {
     // It still believes in epoch 1; the statement does not.
     assert!(claim_on(&unaware, &pool("gpu"), 10, 300).await.is_empty());
     assert_eq!(world.get(waiting).await.state, RunState::Queued);
-    let back = put_in_force(&world.engine, "gpu", Some(1), 1, None).await;
+    let back = put_in_force(&world.engine, "gpu", None, 1, None).await;
     assert_eq!(code(back).1.as_deref(), Some("active"));
     revoke(1).await.expect("a repeat");
 
@@ -432,6 +440,21 @@ async fn a_revoked_epoch_is_never_used_again() {
     let swept = leases::sweep::sweep(&world.engine).await.expect("swept");
     assert_eq!(swept.stopped, 1);
     assert!(is_stopped(&world, "gpu", running, lease.fence).await);
+    // Nor does it wait on anything: what it asks a person is not taken.
+    let waiting_for = WaitRun {
+        fence: lease.fence,
+        children: None,
+        input: None,
+        until: Some(world.now().await + Duration::hours(1)),
+        messages: Vec::new(),
+        usage: AttemptUsage::default(),
+    };
+    let answer = worker::wait::wait(&world.engine, &worker_of("gpu"), running, waiting_for).await;
+    assert_eq!(answer.expect("answered").state, RunState::Queued);
+    // None is in force, and the next one is put in force as the first one was.
+    publish(&world.engine, &descriptor("gpu", 2, &["ocr"], json!({}))).await;
+    let view = put_in_force(&world.engine, "gpu", None, 2, None).await;
+    assert_eq!(view.expect("in force").draining_epochs, Vec::<i64>::new());
 }
 
 /// Bad input: requirements are bounded, and a tenant cannot make lanes without end.

@@ -64,6 +64,9 @@ pub struct PoolView {
     /// The descriptor in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub descriptor: Option<CapabilityDescriptor>,
+    /// Why it serves nothing now, whatever is asked for; empty where it serves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub closed_by: Vec<String>,
     /// Epochs whose attempts may end what they have begun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub draining_epochs: Vec<i64>,

@@ -81,6 +81,9 @@ pub struct RunView {
     pub quota_bucket: QuotaBucket,
     /// What it asks for.
     pub capability: Capability,
+    /// What else its pool must have; absent where nothing is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requirements: Option<Needs>,
     /// What gives way first.
     pub service_class: ServiceClass,
     /// Order within the tenant.

@@ -287,8 +287,12 @@ async fn move_epoch(
     let Some(there) = locked(tx, pool).await? else {
         return Ok(Written::unchanged(MoveEpoch::NoPool));
     };
-    if there.active != epoch.expected {
-        return Ok(Written::unchanged(MoveEpoch::Other(there.active)));
+    // Where the one in force was revoked, none is; the number stays the floor below which nothing goes.
+    let in_force = there
+        .active
+        .filter(|active| !there.revoked.contains(active));
+    if in_force != epoch.expected {
+        return Ok(Written::unchanged(MoveEpoch::Other(in_force)));
     }
     if let Some(active) = there.active.filter(|active| epoch.active < *active) {
         return Ok(Written::unchanged(MoveEpoch::Lower(active)));

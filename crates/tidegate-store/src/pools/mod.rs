@@ -10,7 +10,7 @@ use tidegate_model::{
     api::{DescriptorEpochView, PoolView},
     digest::Digest,
 };
-use tidegate_policy::eligibility::{Moment, PoolOffer};
+use tidegate_policy::eligibility::{self, Moment, PoolOffer, PoolReason};
 
 use crate::{Error, Store, error::stored};
 
@@ -33,13 +33,7 @@ fn digest_text(bytes: &[u8]) -> Result<String, Error> {
 impl Store {
     /// Every pool with its descriptor in force, for the eligibility rule. What was revoked is not in force.
     pub async fn pool_offers(&self, scope: &str) -> Result<PoolOffers, Error> {
-        let moment = sqlx::query!(
-            r#"SELECT clock_timestamp() AS "now!",
-                      coalesce((SELECT generation FROM policy_generations WHERE scope = $1), 1) AS "generation!""#,
-            scope,
-        )
-        .fetch_one(self.pool())
-        .await?;
+        let moment = self.moment(scope).await?;
         let rows = sqlx::query!(
             r#"SELECT p.pool_id, d.epoch AS "epoch?", d.body AS "body?" FROM pools p
                LEFT JOIN pool_descriptors d ON d.pool_id = p.pool_id AND d.epoch = p.active_epoch
@@ -59,15 +53,27 @@ impl Store {
         });
         Ok(PoolOffers {
             offers: offers.collect::<Result<_, Error>>()?,
-            moment: Moment {
-                now: moment.now,
-                policy_generation: moment.generation,
-            },
+            moment,
+        })
+    }
+
+    /// The time and the policy generation in force.
+    async fn moment(&self, scope: &str) -> Result<Moment, Error> {
+        let moment = sqlx::query!(
+            r#"SELECT clock_timestamp() AS "now!",
+                      coalesce((SELECT generation FROM policy_generations WHERE scope = $1), 1) AS "generation!""#,
+            scope,
+        )
+        .fetch_one(self.pool())
+        .await?;
+        Ok(Moment {
+            now: moment.now,
+            policy_generation: moment.generation,
         })
     }
 
     /// Every pool with its descriptors and how much it runs.
-    pub async fn list_pools(&self) -> Result<Vec<PoolView>, Error> {
+    pub async fn list_pools(&self, scope: &str) -> Result<Vec<PoolView>, Error> {
         let pools = sqlx::query!(
             r#"SELECT p.pool_id, p.active_epoch, p.draining_epochs, p.revoked_epochs,
                       (SELECT count(*) FROM run_leases l WHERE l.pool = p.pool_id) AS "running!"
@@ -81,6 +87,7 @@ impl Store {
         .fetch_all(self.pool())
         .await?;
         let mut workers = self.live_workers().await?;
+        let moment = self.moment(scope).await?;
         pools
             .into_iter()
             .map(|pool| {
@@ -93,6 +100,7 @@ impl Store {
                     draining_epochs: pool.draining_epochs,
                     revoked_epochs: pool.revoked_epochs,
                     descriptor: None,
+                    closed_by: Vec::new(),
                     epochs: Vec::new(),
                     running: pool.running,
                 };
@@ -106,6 +114,15 @@ impl Store {
                         published_at: row.published_at,
                     });
                 }
+                view.closed_by = match &view.descriptor {
+                    Some(descriptor) => eligibility::closed(descriptor, moment)
+                        .map(|reason| reason.as_str().to_owned())
+                        .collect(),
+                    None if view.active_descriptor_epoch.is_some() => {
+                        vec![PoolReason::UnknownField.as_str().to_owned()]
+                    }
+                    None => vec![PoolReason::DescriptorEpochStale.as_str().to_owned()],
+                };
                 Ok(view)
             })
             .collect()

@@ -16,7 +16,7 @@ use crate::{
     exit::Exit,
     failure::Outcome,
     files,
-    output::{or_dash, table},
+    output::{Output, or_dash, table},
 };
 
 /// Execution pools.
@@ -85,6 +85,14 @@ pub enum PoolCommand {
 }
 
 impl PoolCommand {
+    /// Only an operator may raise the generation.
+    const fn who(&self) -> Who {
+        match self {
+            Self::Generation { raise: Some(_), .. } => Who::Admin,
+            _ => Who::Controller,
+        }
+    }
+
     /// Runs it.
     pub async fn run(self, context: &Context) -> Outcome {
         let output = context.output;
@@ -105,7 +113,7 @@ impl PoolCommand {
             });
             return Ok(Exit::Success);
         }
-        let client = context.client(Who::Controller)?;
+        let client = context.client(self.who())?;
         match self {
             Self::Template { .. } => {}
             Self::Publish { file, activate } => {
@@ -114,6 +122,7 @@ impl PoolCommand {
                 if activate {
                     let (pool, epoch) = (descriptor.pool_id, descriptor.descriptor_epoch);
                     let view = activate_epoch(&client, &pool, epoch, None, None).await?;
+                    remark(output, &view);
                     output.show(&view, |view| list(std::slice::from_ref(view)));
                 } else {
                     output.show(&published, |published| {
@@ -133,6 +142,7 @@ impl PoolCommand {
             } => {
                 let draining = (drain_none || !drain.is_empty()).then_some(drain);
                 let view = activate_epoch(&client, &pool, epoch, expected, draining).await?;
+                remark(output, &view);
                 output.show(&view, |view| list(std::slice::from_ref(view)));
             }
             Self::Revoke { pool, epoch } => {
@@ -227,6 +237,17 @@ async fn find(client: &tidegate_client::Client, pool: &PoolId) -> Outcome<Option
     }
 }
 
+/// An epoch may be put in force that serves nothing, which nobody refuses: what closes it may be about to change.
+fn remark(output: Output, view: &PoolView) {
+    if !view.closed_by.is_empty() {
+        output.warn(&format!(
+            "pool {} serves nothing: {}; docs/codes/NO_ELIGIBLE_POOL.md says what would make it serve",
+            view.pool_id,
+            view.closed_by.join(", ")
+        ));
+    }
+}
+
 /// Evidence from now on; the server's clock decides later whether it still counts.
 fn healthy_for(days: u32) -> Health {
     let checked_at = crate::time::now();
@@ -250,6 +271,7 @@ fn list(pools: &[PoolView]) -> String {
         [
             "pool",
             "epoch in force",
+            "serves",
             "offers",
             "published epochs",
             "draining",
@@ -270,6 +292,11 @@ fn list(pools: &[PoolView]) -> String {
             [
                 pool.pool_id.to_string(),
                 or_dash(pool.active_descriptor_epoch),
+                if pool.closed_by.is_empty() {
+                    "yes".to_owned()
+                } else {
+                    pool.closed_by.join(" ")
+                },
                 offers,
                 numbers(&epochs),
                 numbers(&pool.draining_epochs),

@@ -69,10 +69,40 @@ async fn a_pool_goes_through_its_life_on_the_command_line() {
         "{}",
         wrong.stderr
     );
+}
 
-    let revoked = pool(&["revoke", "gpu", "2"]).await;
+/// R5.3, R18.3: an epoch that serves nothing is remarked when it is put in force; one that is revoked is followed by the next one
+/// as the first one was; the generation is an operator's to raise.
+#[tokio::test]
+async fn an_epoch_that_serves_nothing_is_remarked() {
+    let world = World::new().await;
+    let controller = secret(&world, &["--role", "pool_controller"]).await;
+    let pool = async |args: &[&str]| {
+        let args = [&["--json", "pool"], args].concat();
+        world.with_key(&controller, &args).await.succeeded().json()
+    };
+    let other = ["gpu", "ocr", "--epoch", "3", "--policy-generation", "7"];
+    let other = template(&world, &other).await;
+    let publish = ["pool", "publish", &other, "--activate"];
+    let told = world.with_key(&controller, &publish).await.succeeded();
+    assert!(
+        told.stderr
+            .contains("serves nothing: POLICY_GENERATION_STALE"),
+        "{}",
+        told.stderr
+    );
+    assert!(
+        told.stdout.contains("POLICY_GENERATION_STALE"),
+        "{}",
+        told.stdout
+    );
+
+    let revoked = pool(&["revoke", "gpu", "3"]).await;
     assert_eq!(revoked.get("activeDescriptorEpoch"), None::<&Value>);
-    assert_eq!(revoked["revokedEpochs"], serde_json::json!([2]));
+    assert_eq!(revoked["revokedEpochs"], serde_json::json!([3]));
+    let next = template(&world, &["gpu", "ocr", "--epoch", "4"]).await;
+    let next = pool(&["publish", &next, "--activate"]).await;
+    assert_eq!(next["activeDescriptorEpoch"], 4);
     let raised = world.admin(&["pool", "generation", "--raise", "2"]).await;
     assert_eq!(raised.succeeded().stdout.trim(), "2");
     assert_eq!(pool(&["generation"]).await["active"], 2);

@@ -214,6 +214,12 @@ pub fn one(run: &RunView) -> String {
         ),
         ("kind", Some(format!("{} ({})", run.kind, run.quota_bucket))),
         ("capability", Some(run.capability.to_string())),
+        (
+            "requirements",
+            run.requirements
+                .as_ref()
+                .and_then(|needs| serde_json::to_string(needs).ok()),
+        ),
         ("user", run.user.clone()),
         (
             "priority",
