@@ -3,6 +3,8 @@
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::text_form::text_form;
+
 /// A SHA-256 digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest(pub [u8; 32]);
@@ -54,27 +56,7 @@ impl std::str::FromStr for Digest {
     }
 }
 
-impl Serialize for Digest {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for Digest {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-#[cfg(feature = "openapi")]
-impl utoipa::PartialSchema for Digest {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        crate::ids::string_schema("^sha256:[0-9a-f]{64}$")
-    }
-}
-#[cfg(feature = "openapi")]
-impl utoipa::ToSchema for Digest {}
+text_form!(Digest, "^sha256:[0-9a-f]{64}$");
 
 #[cfg(test)]
 mod tests {

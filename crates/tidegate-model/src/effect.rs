@@ -2,9 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::{ids::InvalidId, text_enum};
+use crate::{ids::InvalidId, text_enum, text_form::text_form};
 
 text_enum! {
     /// What is known of an effect that was intended.
@@ -78,28 +76,7 @@ impl FromStr for CallId {
     }
 }
 
-impl Serialize for CallId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for CallId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
-
-#[cfg(feature = "openapi")]
-impl utoipa::PartialSchema for CallId {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        crate::ids::string_schema("^[A-Za-z0-9._:-]{1,100}$")
-    }
-}
-#[cfg(feature = "openapi")]
-impl utoipa::ToSchema for CallId {}
+text_form!(CallId, "^[A-Za-z0-9._:-]{1,100}$");
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use crate::text_form::text_form;
 
 /// Raised by every claim of a run; the generation rises at each promotion or restore of the database, so that a fence
 /// of a lost history is refused, not taken for newer.
@@ -45,28 +45,7 @@ impl FromStr for Fence {
     }
 }
 
-impl Serialize for Fence {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Fence {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
-
-#[cfg(feature = "openapi")]
-impl utoipa::PartialSchema for Fence {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        crate::ids::string_schema("^(0|[1-9][0-9]*)\\.(0|[1-9][0-9]*)$")
-    }
-}
-#[cfg(feature = "openapi")]
-impl utoipa::ToSchema for Fence {}
+text_form!(Fence, "^(0|[1-9][0-9]*)\\.(0|[1-9][0-9]*)$");
 
 #[cfg(test)]
 mod tests {

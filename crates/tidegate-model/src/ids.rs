@@ -2,8 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
+
+use crate::text_form::text_form;
 
 /// An id that does not have the form of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,26 +57,7 @@ macro_rules! uuid_ids {
             }
         }
 
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-            }
-        }
-
-        #[cfg(feature = "openapi")]
-        impl utoipa::PartialSchema for $name {
-            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-                string_schema(concat!("^", $prefix, "[0-9a-f]{32}$"))
-            }
-        }
-        #[cfg(feature = "openapi")]
-        impl utoipa::ToSchema for $name {}
+        text_form!($name, concat!("^", $prefix, "[0-9a-f]{32}$"));
     )+};
 }
 
@@ -128,26 +110,7 @@ macro_rules! slug_ids {
             fn as_ref(&self) -> &str { &self.0 }
         }
 
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(&self.0)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-            }
-        }
-
-        #[cfg(feature = "openapi")]
-        impl utoipa::PartialSchema for $name {
-            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-                string_schema("^[a-z0-9]")
-            }
-        }
-        #[cfg(feature = "openapi")]
-        impl utoipa::ToSchema for $name {}
+        text_form!($name, "^[a-z0-9]");
     )+};
 }
 
@@ -216,39 +179,7 @@ impl FromStr for WorkerId {
     }
 }
 
-impl Serialize for WorkerId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for WorkerId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
-
-#[cfg(feature = "openapi")]
-impl utoipa::PartialSchema for WorkerId {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        string_schema("^[!-~]{1,100}$")
-    }
-}
-#[cfg(feature = "openapi")]
-impl utoipa::ToSchema for WorkerId {}
-
-/// A string schema with a pattern.
-#[cfg(feature = "openapi")]
-pub(crate) fn string_schema(
-    pattern: &str,
-) -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-    utoipa::openapi::ObjectBuilder::new()
-        .schema_type(utoipa::openapi::schema::Type::String)
-        .pattern(Some(pattern))
-        .into()
-}
+text_form!(WorkerId, "^[!-~]{1,100}$");
 
 #[cfg(test)]
 mod tests {

@@ -18,12 +18,14 @@ pub mod fence;
 pub mod ids;
 pub mod lasting;
 pub mod limits;
+pub mod pool_reason;
 pub mod principal;
 pub mod prompt;
 pub mod queue_reason;
 pub mod run;
 pub mod schedule;
 pub mod text_enum;
+mod text_form;
 
 pub use codes::Code;
 pub use config::ConfigKind;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::{
     PoolId,
     contracts::{CapabilityDescriptor, TaskRequirements},
+    pool_reason::PoolReason,
 };
 
 /// What is known of a pool.
@@ -35,92 +36,38 @@ pub struct Moment {
     pub policy_generation: i64,
 }
 
-/// Defines the reasons with their codes.
-macro_rules! reasons {
-    ($($(#[$meta:meta])* $name:ident = $code:literal,)+) => {
-        /// Why a pool may not serve a requirement.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum PoolReason { $($(#[$meta])* #[serde(rename = $code)] $name,)+ }
-
-        impl PoolReason {
-            /// Every reason, in the order in which pools are asked.
-            pub const ALL: &'static [Self] = &[$(Self::$name),+];
-
-            /// The stable code.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $code),+ }
-            }
+/// What would make a pool meet the clause, as an instruction to its controller or to the run's caller.
+pub const fn remedy(reason: PoolReason) -> &'static str {
+    match reason {
+        PoolReason::DescriptorEpochStale => "put one of its published epochs in force",
+        PoolReason::UnknownField => {
+            "upgrade this server, or publish a descriptor of a contract version that it knows"
         }
-    };
-}
-
-impl PoolReason {
-    /// What would make the pool meet the clause, as an instruction to its controller or to the run's caller.
-    pub const fn remedy(self) -> &'static str {
-        match self {
-            Self::DescriptorEpochStale => "put one of its published epochs in force",
-            Self::UnknownField => {
-                "upgrade this server, or publish a descriptor of a contract version that it knows"
-            }
-            Self::CapabilityMissing => "add the capability to its descriptor",
-            Self::TenantIsolationMismatch => "have its isolation admit the tenant",
-            Self::ClassificationDenied => {
-                "have its labels contain every one of inputLabels, or send less"
-            }
-            Self::RegionNotAllowed => "have allowedRegions contain every region of the pool",
-            Self::SandboxTooWeak => "raise its sandbox, or lower the run's floor",
-            Self::ResourceScopeDenied => "add the missing ones of resourceScopes to its descriptor",
-            Self::SchemaIncompatible => {
-                "have its schemas contain the run's taskSchema and resultSchema for the capability"
-            }
-            Self::ToolMissing => "add the missing tools to its descriptor",
-            Self::ToolVersionMismatch => {
-                "offer the tools in the versions, with the schemas, that the run asks for"
-            }
-            Self::RuntimeMismatch => "offer the runtimes in the versions that the run asks for",
-            Self::ModelLimitExceeded => {
-                "offer a model with the context and the modalities that the run asks for"
-            }
-            Self::PolicyGenerationStale => "publish it anew under the policy generation in force",
-            Self::DescriptorExpired => "publish it anew with a later expiresAt",
-            Self::HealthEvidenceStale => "publish it anew with fresh health evidence",
+        PoolReason::CapabilityMissing => "add the capability to its descriptor",
+        PoolReason::TenantIsolationMismatch => "have its isolation admit the tenant",
+        PoolReason::ClassificationDenied => {
+            "have its labels contain every one of inputLabels, or send less"
         }
+        PoolReason::RegionNotAllowed => "have allowedRegions contain every region of the pool",
+        PoolReason::SandboxTooWeak => "raise its sandbox, or lower the run's floor",
+        PoolReason::ResourceScopeDenied => {
+            "add the missing ones of resourceScopes to its descriptor"
+        }
+        PoolReason::SchemaIncompatible => {
+            "have its schemas contain the run's taskSchema and resultSchema for the capability"
+        }
+        PoolReason::ToolMissing => "add the missing tools to its descriptor",
+        PoolReason::ToolVersionMismatch => {
+            "offer the tools in the versions, with the schemas, that the run asks for"
+        }
+        PoolReason::RuntimeMismatch => "offer the runtimes in the versions that the run asks for",
+        PoolReason::ModelLimitExceeded => {
+            "offer a model with the context and the modalities that the run asks for"
+        }
+        PoolReason::PolicyGenerationStale => "publish it anew under the policy generation in force",
+        PoolReason::DescriptorExpired => "publish it anew with a later expiresAt",
+        PoolReason::HealthEvidenceStale => "publish it anew with fresh health evidence",
     }
-}
-
-reasons! {
-    /// No descriptor of it is in force.
-    DescriptorEpochStale = "DESCRIPTOR_EPOCH_STALE",
-    /// Its descriptor is of a contract version that this release does not know.
-    UnknownField = "UNKNOWN_FIELD",
-    /// Its descriptor does not offer the capability.
-    CapabilityMissing = "CAPABILITY_MISSING",
-    /// It does not take the tenant's work.
-    TenantIsolationMismatch = "TENANT_ISOLATION_MISMATCH",
-    /// It may not see data of a class that is in the input.
-    ClassificationDenied = "CLASSIFICATION_DENIED",
-    /// It may run the work in a region that is not allowed, or names no region.
-    RegionNotAllowed = "REGION_NOT_ALLOWED",
-    /// Its sandbox is weaker than the floor.
-    SandboxTooWeak = "SANDBOX_TOO_WEAK",
-    /// It may not read something that is needed.
-    ResourceScopeDenied = "RESOURCE_SCOPE_DENIED",
-    /// It does not understand the input's version, or does not give the result's.
-    SchemaIncompatible = "SCHEMA_INCOMPATIBLE",
-    /// It has no tool of a name that is needed.
-    ToolMissing = "TOOL_MISSING",
-    /// It has a needed tool in other versions, or with another schema.
-    ToolVersionMismatch = "TOOL_VERSION_MISMATCH",
-    /// It lacks a runtime, or has it in other versions.
-    RuntimeMismatch = "RUNTIME_MISMATCH",
-    /// Its models have a smaller context, or do not take what is needed.
-    ModelLimitExceeded = "MODEL_LIMIT_EXCEEDED",
-    /// It was vetted under another policy generation than the one in force.
-    PolicyGenerationStale = "POLICY_GENERATION_STALE",
-    /// Its descriptor has expired.
-    DescriptorExpired = "DESCRIPTOR_EXPIRED",
-    /// It was not seen healthy lately.
-    HealthEvidenceStale = "HEALTH_EVIDENCE_STALE",
 }
 
 /// A pool that was filtered out.
@@ -306,15 +253,25 @@ pub fn unmet(
         .map(|(reason, _)| *reason)
 }
 
-/// The clauses that a descriptor fails whatever is asked for, in order.
-pub fn closed(
-    descriptor: &CapabilityDescriptor,
-    moment: Moment,
-) -> impl Iterator<Item = PoolReason> {
-    POOL_CLAUSES
-        .iter()
-        .filter(move |(_, met)| !met(descriptor, moment))
-        .map(|(reason, _)| *reason)
+/// The descriptor of a pool that is in force; why there is none that can be read.
+pub fn in_force(offer: &PoolOffer) -> Result<&Arc<CapabilityDescriptor>, PoolReason> {
+    match (offer.epoch, &offer.descriptor) {
+        (None, _) => Err(PoolReason::DescriptorEpochStale),
+        (Some(_), None) => Err(PoolReason::UnknownField),
+        (Some(_), Some(descriptor)) => Ok(descriptor),
+    }
+}
+
+/// Why a pool serves nothing at a moment, whatever is asked for, in order; nothing where it serves.
+pub fn closed(offer: &PoolOffer, moment: Moment) -> impl Iterator<Item = PoolReason> {
+    let there = in_force(offer);
+    let failed = there.ok().into_iter().flat_map(move |descriptor| {
+        POOL_CLAUSES
+            .iter()
+            .filter(move |(_, met)| !met(descriptor, moment))
+            .map(|(reason, _)| *reason)
+    });
+    there.err().into_iter().chain(failed)
 }
 
 /// The clauses that a pool fails, in order; none where it may serve the requirement. Matching is exact (R6.2).
@@ -323,16 +280,10 @@ pub fn blocked(
     task: &TaskRequirements,
     moment: Moment,
 ) -> impl Iterator<Item = PoolReason> {
-    let early = match (offer.epoch, &offer.descriptor) {
-        (None, _) => Some(PoolReason::DescriptorEpochStale),
-        (Some(_), None) => Some(PoolReason::UnknownField),
-        (Some(_), Some(_)) => None,
-    };
-    let readable = offer.descriptor.as_deref().filter(|_| early.is_none());
-    let failed = readable
+    let unmet = in_force(offer)
         .into_iter()
-        .flat_map(move |descriptor| unmet(descriptor, task).chain(closed(descriptor, moment)));
-    early.into_iter().chain(failed)
+        .flat_map(move |descriptor| unmet(descriptor, task));
+    unmet.chain(closed(offer, moment))
 }
 
 /// Until when a pool that may serve a requirement goes on to, by itself.

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{PoolId, api::WorkerView, contracts::CapabilityDescriptor};
+use crate::{PoolId, api::WorkerView, contracts::CapabilityDescriptor, pool_reason::PoolReason};
 
 /// `POST /v1/pools/{poolId}/epoch`: compare-and-set; an epoch is never lowered (R5.3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ pub struct PoolView {
     pub descriptor: Option<CapabilityDescriptor>,
     /// Why it serves nothing now, whatever is asked for; empty where it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub closed_by: Vec<String>,
+    pub closed_by: Vec<PoolReason>,
     /// Epochs whose attempts may end what they have begun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub draining_epochs: Vec<i64>,

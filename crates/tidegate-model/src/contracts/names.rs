@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::{TenantId, ids::InvalidId};
+use crate::{TenantId, ids::InvalidId, text_form::text_form};
 
 macro_rules! words {
-    ($($(#[$meta:meta])* $name:ident, $kind:literal, $max:literal, $extra:pat, $expected:literal;)+) => {$(
+    ($($(#[$meta:meta])* $name:ident, $kind:literal, $max:literal, $extra:pat, $pattern:literal, $expected:literal;)+) => {$(
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(String);
@@ -34,49 +32,22 @@ macro_rules! words {
             }
         }
 
-        text_form!($name);
+        text_form!($name, $pattern);
     )+};
-}
-
-macro_rules! text_form {
-    ($name:ident) => {
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?
-                    .parse()
-                    .map_err(serde::de::Error::custom)
-            }
-        }
-
-        #[cfg(feature = "openapi")]
-        impl utoipa::PartialSchema for $name {
-            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-                crate::ids::string_schema("^.+$")
-            }
-        }
-        #[cfg(feature = "openapi")]
-        impl utoipa::ToSchema for $name {}
-    };
 }
 
 words! {
     /// A data-classification label, for example `pii`.
-    Label, "label", 100, b'-' | b'.' | b'_' | b':' | b'/',
+    Label, "label", 100, b'-' | b'.' | b'_' | b':' | b'/', "^[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}$",
         "1 to 100 of letters, digits, '-', '.', '_', ':' and '/', starting with a letter or digit (for example pii)";
     /// Where a pool runs, for example `eu-central-1`.
-    Region, "region", 63, b'-' | b'.' | b'_',
+    Region, "region", 63, b'-' | b'.' | b'_', "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
         "1 to 63 of letters, digits, '-', '.' and '_', starting with a letter or digit (for example eu-central-1)";
     /// Something that a pool may read, for example `repo:acme/web` or `data:invoices`.
-    ResourceScope, "resource scope", 300, b'-' | b'.' | b'_' | b':' | b'/' | b'@' | b'+',
+    ResourceScope, "resource scope", 300, b'-' | b'.' | b'_' | b':' | b'/' | b'@' | b'+', "^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,299}$",
         "1 to 300 of letters, digits and -._:/@+, starting with a letter or digit (for example repo:acme/web)";
     /// A runtime, for example `chromium` or `python`.
-    RuntimeName, "runtime", 63, b'-' | b'.' | b'_' | b'+',
+    RuntimeName, "runtime", 63, b'-' | b'.' | b'_' | b'+', "^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$",
         "1 to 63 of letters, digits and -._+, starting with a letter or digit (for example chromium)";
 }
 
@@ -117,7 +88,7 @@ impl FromStr for ToolName {
     }
 }
 
-text_form!(ToolName);
+text_form!(ToolName, "^[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}$");
 
 /// A text that is no version or no range of versions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -152,7 +123,7 @@ impl FromStr for Version {
     }
 }
 
-text_form!(Version);
+text_form!(Version, "^[0-9]+\\.[0-9]+\\.[0-9]+");
 
 /// A range of semantic versions, for example `^2.1` or `>=1.4, <3`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -185,7 +156,7 @@ impl FromStr for Versions {
     }
 }
 
-text_form!(Versions);
+text_form!(Versions, "^.+$");
 
 crate::text_enum! {
     /// How strictly work is kept apart from the machine; each is stronger than the one before it.
@@ -295,7 +266,7 @@ impl FromStr for Isolation {
     }
 }
 
-text_form!(Isolation);
+text_form!(Isolation, "^(shared|dedicated:.+|allow:\\[.+\\])$");
 
 #[cfg(test)]
 mod tests {

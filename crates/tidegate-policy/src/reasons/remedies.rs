@@ -5,7 +5,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use tidegate_model::run::{AskKind, RunState, WaitMode, WaitOn};
 
 use super::{Cause, ConversationBusy, NoEligiblePool, TenantCap, WaitFacts, WaitingForWorker};
-use crate::eligibility::{self, PoolReason};
+use crate::eligibility;
 
 pub(super) fn remedy(cause: &Cause) -> String {
     match cause {
@@ -63,7 +63,7 @@ pub(super) fn clause(cause: &Cause) -> String {
 
 fn no_eligible_pool(facts: &NoEligiblePool) -> String {
     if let Some(pool) = eligibility::nearest(&facts.pools) {
-        let changes: Vec<&str> = pool.reasons().map(PoolReason::remedy).collect();
+        let changes: Vec<&str> = pool.reasons().map(eligibility::remedy).collect();
         return format!(
             "pool {} lacks least: {}; a descriptor changes by publishing it under a higher epoch, with a key of role \
              pool_controller: `tidegate pool publish FILE --activate`; otherwise the run fails as UNSATISFIABLE {} s after \

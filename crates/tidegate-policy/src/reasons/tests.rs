@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::eligibility::PoolReason;
+use tidegate_model::pool_reason::PoolReason;
 
 fn facts() -> LaneFacts {
     LaneFacts {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tidegate_model::{
     Code,
     api::{catalog, conversations, tenants, tools},
-    contracts, effect, event, principal, queue_reason, run, schedule,
+    contracts, effect, event, pool_reason, principal, queue_reason, run, schedule,
 };
 use tidegate_server::{
     openapi,
@@ -190,6 +190,7 @@ fn every_enum_of_the_document_is_the_one_that_is_sent() {
         effect::EffectSource,
         effect::ReviewVerdict,
         event::EventKind,
+        pool_reason::PoolReason,
         principal::KeyScope,
         principal::Role,
         principal::TenantState,

@@ -4,13 +4,14 @@ pub mod epochs;
 pub mod publish;
 pub mod workers;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use tidegate_model::{
+    PoolId,
     api::{DescriptorEpochView, PoolView},
     digest::Digest,
 };
-use tidegate_policy::eligibility::{self, Moment, PoolOffer, PoolReason};
+use tidegate_policy::eligibility::{self, Moment, PoolOffer};
 
 use crate::{Error, Store, error::stored};
 
@@ -75,56 +76,61 @@ impl Store {
     /// Every pool with its descriptors and how much it runs.
     pub async fn list_pools(&self, scope: &str) -> Result<Vec<PoolView>, Error> {
         let pools = sqlx::query!(
-            r#"SELECT p.pool_id, p.active_epoch, p.draining_epochs, p.revoked_epochs,
+            r#"SELECT p.pool_id, p.draining_epochs, p.revoked_epochs,
                       (SELECT count(*) FROM run_leases l WHERE l.pool = p.pool_id) AS "running!"
                FROM pools p ORDER BY p.pool_id"#
         )
         .fetch_all(self.pool())
         .await?;
-        let descriptors = sqlx::query!(
-            "SELECT pool_id, epoch, digest, body, published_at FROM pool_descriptors ORDER BY pool_id, epoch"
-        )
-        .fetch_all(self.pool())
-        .await?;
+        let read = self.pool_offers(scope).await?;
+        let mut offers: HashMap<PoolId, PoolOffer> = read
+            .offers
+            .into_iter()
+            .map(|offer| (offer.pool.clone(), offer))
+            .collect();
+        let mut epochs = self.published_epochs().await?;
         let mut workers = self.live_workers().await?;
-        let moment = self.moment(scope).await?;
         pools
             .into_iter()
             .map(|pool| {
-                let mut view = PoolView {
-                    workers: workers.remove(&pool.pool_id).unwrap_or_default(),
-                    pool_id: stored(&pool.pool_id, "pools.pool_id")?,
-                    active_descriptor_epoch: pool
-                        .active_epoch
-                        .filter(|epoch| !pool.revoked_epochs.contains(epoch)),
+                let pool_id: PoolId = stored(&pool.pool_id, "pools.pool_id")?;
+                // One that was made since the list was read is seen with the next look.
+                let offer = offers.remove(&pool_id).unwrap_or_else(|| PoolOffer {
+                    pool: pool_id.clone(),
+                    epoch: None,
+                    descriptor: None,
+                });
+                Ok(PoolView {
+                    active_descriptor_epoch: offer.epoch,
+                    closed_by: eligibility::closed(&offer, read.moment).collect(),
+                    descriptor: offer.descriptor.map(Arc::unwrap_or_clone),
                     draining_epochs: pool.draining_epochs,
                     revoked_epochs: pool.revoked_epochs,
-                    descriptor: None,
-                    closed_by: Vec::new(),
-                    epochs: Vec::new(),
+                    epochs: epochs.remove(&pool_id).unwrap_or_default(),
                     running: pool.running,
-                };
-                for row in descriptors.iter().filter(|row| row.pool_id == pool.pool_id) {
-                    if Some(row.epoch) == view.active_descriptor_epoch {
-                        view.descriptor = serde_json::from_value(row.body.clone()).ok();
-                    }
-                    view.epochs.push(DescriptorEpochView {
-                        epoch: row.epoch,
-                        digest: digest_text(&row.digest)?,
-                        published_at: row.published_at,
-                    });
-                }
-                view.closed_by = match &view.descriptor {
-                    Some(descriptor) => eligibility::closed(descriptor, moment)
-                        .map(|reason| reason.as_str().to_owned())
-                        .collect(),
-                    None if view.active_descriptor_epoch.is_some() => {
-                        vec![PoolReason::UnknownField.as_str().to_owned()]
-                    }
-                    None => vec![PoolReason::DescriptorEpochStale.as_str().to_owned()],
-                };
-                Ok(view)
+                    workers: workers.remove(&pool_id).unwrap_or_default(),
+                    pool_id,
+                })
             })
             .collect()
+    }
+
+    /// Every published epoch, by pool and in order.
+    async fn published_epochs(&self) -> Result<HashMap<PoolId, Vec<DescriptorEpochView>>, Error> {
+        let rows = sqlx::query!(
+            "SELECT pool_id, epoch, digest, published_at FROM pool_descriptors ORDER BY pool_id, epoch"
+        )
+        .fetch_all(self.pool())
+        .await?;
+        let mut epochs: HashMap<PoolId, Vec<DescriptorEpochView>> = HashMap::new();
+        for row in rows {
+            let pool = stored(&row.pool_id, "pool_descriptors.pool_id")?;
+            epochs.entry(pool).or_default().push(DescriptorEpochView {
+                epoch: row.epoch,
+                digest: digest_text(&row.digest)?,
+                published_at: row.published_at,
+            });
+        }
+        Ok(epochs)
     }
 }

@@ -142,7 +142,7 @@ impl Store {
     }
 
     /// The workers that have joined and were heard of lately, by pool.
-    pub(super) async fn live_workers(&self) -> Result<HashMap<String, Vec<WorkerView>>, Error> {
+    pub(super) async fn live_workers(&self) -> Result<HashMap<PoolId, Vec<WorkerView>>, Error> {
         let rows = sqlx::query!(
             "SELECT pool_id, worker, incarnation, descriptor_epoch, occupied, registered_at, seen_at
              FROM worker_registrations
@@ -152,7 +152,7 @@ impl Store {
         )
         .fetch_all(self.pool())
         .await?;
-        let mut workers: HashMap<String, Vec<WorkerView>> = HashMap::new();
+        let mut workers: HashMap<PoolId, Vec<WorkerView>> = HashMap::new();
         for row in rows {
             let view = Row {
                 worker: row.worker,
@@ -162,10 +162,8 @@ impl Store {
                 registered_at: row.registered_at,
                 seen_at: row.seen_at,
             };
-            workers
-                .entry(row.pool_id)
-                .or_default()
-                .push(view.try_into()?);
+            let pool = stored(&row.pool_id, "worker_registrations.pool_id")?;
+            workers.entry(pool).or_default().push(view.try_into()?);
         }
         Ok(workers)
     }

@@ -7,6 +7,7 @@ use tidegate_model::{
     Capability, PoolId,
     api::{PolicyGeneration, PoolView, SetEpoch, SetPolicyGeneration},
     contracts::{CapabilityDescriptor, Health},
+    pool_reason::PoolReason,
 };
 
 use super::page::{self, PageFlags};
@@ -237,13 +238,18 @@ async fn find(client: &tidegate_client::Client, pool: &PoolId) -> Outcome<Option
     }
 }
 
+fn codes(reasons: &[PoolReason], between: &str) -> String {
+    let codes: Vec<&str> = reasons.iter().map(|reason| reason.as_str()).collect();
+    codes.join(between)
+}
+
 /// An epoch may be put in force that serves nothing, which nobody refuses: what closes it may be about to change.
 fn remark(output: Output, view: &PoolView) {
     if !view.closed_by.is_empty() {
         output.warn(&format!(
             "pool {} serves nothing: {}; docs/codes/NO_ELIGIBLE_POOL.md says what would make it serve",
             view.pool_id,
-            view.closed_by.join(", ")
+            codes(&view.closed_by, ", ")
         ));
     }
 }
@@ -295,7 +301,7 @@ fn list(pools: &[PoolView]) -> String {
                 if pool.closed_by.is_empty() {
                     "yes".to_owned()
                 } else {
-                    pool.closed_by.join(" ")
+                    codes(&pool.closed_by, " ")
                 },
                 offers,
                 numbers(&epochs),
