@@ -23,8 +23,8 @@ use tidegate_store::{
 };
 
 use crate::{
-    claims::Claims, combine::Combiner, events::EventHub, platform::Platform, secrets::Keyring,
-    settings::Settings,
+    claims::Claims, combine::Combiner, events::EventHub, platform::Platform, pools::Pools,
+    secrets::Keyring, settings::Settings,
 };
 
 /// The most leases whose place is remembered.
@@ -75,6 +75,7 @@ struct Inner {
     classes: Cache<ClassKey, i32>,
     /// The requirements of classes; inside, `None` for those that this release cannot read.
     tasks: Cache<i32, Option<Arc<TaskRequirements>>>,
+    pools: Pools,
     events: EventHub,
     submissions: Combiner<Submission, Submitted>,
     endings: Combiner<CloseReport, Option<Closed>>,
@@ -92,6 +93,7 @@ impl Engine {
             in_trees: Cache::new(IN_TREES_MAX),
             classes: Cache::new(CLASSES_MAX),
             tasks: Cache::new(CLASSES_MAX),
+            pools: Pools::default(),
             events: EventHub::new(&parts.settings),
             submissions: Combiner::new(SUBMISSIONS_MAX),
             endings: Combiner::new(ENDINGS_MAX),
@@ -149,6 +151,11 @@ impl Engine {
 
     pub(crate) fn tasks(&self) -> &Cache<i32, Option<Arc<TaskRequirements>>> {
         &self.0.tasks
+    }
+
+    /// The pools as this instance knows them.
+    pub(crate) fn pools_view(&self) -> &Pools {
+        &self.0.pools
     }
 
     /// Gathers runs that are submitted at the same time.

@@ -266,12 +266,8 @@ async fn no_child_outlives_the_race_with_its_parents_end() {
         }
         let fleet = world.store.fleet();
         let pool = "builtin".parse().expect("pool");
-        assert!(
-            fleet
-                .has_ended_since(&pool, lease.run_id, lease.fence)
-                .await
-                .expect("look")
-        );
+        let attempt = fleet.ended_attempt(&pool, lease.run_id, lease.fence).await;
+        assert!(attempt.expect("look").expect("there").run_ended);
     }
     assert!(accepted > 0, "the child was never first");
     world.audit().await;

@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, Notify, Semaphore, SemaphorePermit};
 pub use book::LaneHint;
 pub(crate) use book::{AT_THE_HEAD, Book, Serves, Share, Want};
 
-use crate::{pools::Pools, trouble::Trouble};
+use crate::trouble::Trouble;
 
 /// How many claims of an instance ask the database at once.
 const LOOKS_MAX: usize = 4;
@@ -42,7 +42,6 @@ pub struct Claims {
     complete: AtomicBool,
     /// Whether something has changed that nobody said precisely.
     stale: AtomicBool,
-    pub(crate) pools: Pools,
     hints: Notify,
     /// For loops that rest while there is no work.
     stirred: Notify,
@@ -66,7 +65,6 @@ impl Claims {
             used: AtomicBool::new(false),
             complete: AtomicBool::new(false),
             stale: AtomicBool::new(false),
-            pools: Pools::default(),
             hints: Notify::new(),
             stirred: Notify::new(),
             outbox: parking_lot::Mutex::default(),

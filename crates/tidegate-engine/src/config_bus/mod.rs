@@ -90,7 +90,7 @@ impl Engine {
     pub(crate) async fn written<T>(&self, kind: ConfigKind, written: Written<T>) -> T {
         if let Some(revision) = written.revision {
             self.platform().caches.drop_for(Some(kind));
-            self.claims().pools.forget();
+            self.pools_view().forget();
             self.platform().bus.look_now();
             publish(self.store(), revision).await;
         }

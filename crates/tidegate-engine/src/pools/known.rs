@@ -17,8 +17,9 @@ use std::{
 use tidegate_model::{
     Code, PoolId,
     contracts::{CapabilityDescriptor, Needs, TaskRequirements},
+    pool_reason::PoolReason,
 };
-use tidegate_policy::eligibility::{self, Eligibility, Moment, PoolOffer, PoolReason};
+use tidegate_policy::eligibility::{self, Eligibility, Moment, PoolOffer};
 use tidegate_store::pools::PoolOffers;
 
 use crate::{Engine, Error};
@@ -127,17 +128,15 @@ impl PoolsKnown {
             .iter()
             .find(|offer| offer.pool == *pool)
             .ok_or(None)?;
-        let epoch = offer.epoch.ok_or(PoolReason::DescriptorEpochStale)?;
-        let descriptor = offer.descriptor.as_ref().ok_or(PoolReason::UnknownField)?;
-        if let Some(reason) = eligibility::closed(descriptor, self.moment()).next() {
+        let descriptor = eligibility::in_force(offer)?;
+        if let Some(reason) = eligibility::closed(offer, self.moment()).next() {
             return Err(Some(reason));
         }
         let mut all = self.evaluated.served.lock();
         let served = all.entry(pool.clone()).or_insert_with(|| {
             Arc::new(Served {
-                epoch,
                 descriptor: Arc::clone(descriptor),
-                classes: parking_lot::Mutex::default(),
+                verdicts: parking_lot::RwLock::default(),
             })
         });
         Ok(Arc::clone(served))
@@ -151,32 +150,43 @@ impl PoolsKnown {
 /// Which requirement classes a pool may serve while its descriptor is open.
 #[derive(Debug)]
 pub(crate) struct Served {
-    /// The epoch in force.
-    pub(crate) epoch: i64,
     pub(crate) descriptor: Arc<CapabilityDescriptor>,
-    classes: parking_lot::Mutex<HashMap<i32, bool>>,
+    /// Replaced whole where something new is found out, so that a claim looks at thousands of lanes without a lock.
+    verdicts: parking_lot::RwLock<Arc<HashMap<i32, bool>>>,
 }
 
 impl Served {
-    /// Whether it may serve a class; `None` where that has not been found out.
-    pub(crate) fn knows(&self, class: i32) -> Option<bool> {
-        self.classes.lock().get(&class).copied()
+    /// The epoch in force.
+    pub(crate) fn epoch(&self) -> i64 {
+        self.descriptor.descriptor_epoch
     }
 
-    /// Finds out whether it may serve a class of these requirements.
-    pub(crate) fn learn(&self, class: i32, task: Option<&TaskRequirements>) {
-        let serves =
-            task.is_some_and(|task| eligibility::unmet(&self.descriptor, task).next().is_none());
-        self.classes.lock().insert(class, serves);
+    /// Whether it may serve the classes of which that has been found out.
+    pub(crate) fn verdicts(&self) -> Arc<HashMap<i32, bool>> {
+        Arc::clone(&self.verdicts.read())
+    }
+
+    /// Finds out whether it may serve some classes.
+    pub(crate) async fn learn(&self, engine: &Engine, classes: &[i32]) -> Result<(), Error> {
+        engine.requirements(classes).await?;
+        let mut verdicts = self.verdicts.write();
+        let known = Arc::make_mut(&mut verdicts);
+        for class in classes {
+            let task = engine.requirements_of(*class);
+            let serves = task
+                .is_some_and(|task| eligibility::unmet(&self.descriptor, &task).next().is_none());
+            known.insert(*class, serves);
+        }
+        Ok(())
     }
 }
 
 impl Engine {
     /// The pools as of the revision that this instance serves.
     pub(crate) async fn pools(&self) -> Result<Arc<PoolsKnown>, Error> {
-        let mut known = self.claims().pools.known.lock().await;
+        let mut known = self.pools_view().known.lock().await;
         let revision = self.platform().bus.served();
-        let stale = self.claims().pools.stale.load(Ordering::Acquire);
+        let stale = self.pools_view().stale.load(Ordering::Acquire);
         if let Some(pools) = known
             .as_ref()
             .filter(|pools| !stale && pools.is_fresh(revision))
@@ -188,7 +198,7 @@ impl Engine {
 
     /// The pools as they are now, for who would refuse because of them.
     pub(crate) async fn pools_now(&self) -> Result<Arc<PoolsKnown>, Error> {
-        let mut known = self.claims().pools.known.lock().await;
+        let mut known = self.pools_view().known.lock().await;
         self.read_pools(&mut known).await
     }
 
@@ -197,7 +207,7 @@ impl Engine {
         known: &mut Option<Arc<PoolsKnown>>,
     ) -> Result<Arc<PoolsKnown>, Error> {
         // Before reading: what changes meanwhile makes it stale again.
-        self.claims().pools.stale.store(false, Ordering::Release);
+        self.pools_view().stale.store(false, Ordering::Release);
         let revision = self.platform().bus.served();
         let read_at = Instant::now();
         let scope = &self.settings().execution_scope;
@@ -231,7 +241,7 @@ impl Engine {
                     "pool {pool} serves nothing: {}; {} (under a higher epoch, with `tidegate pool publish FILE \
                      --activate`)",
                     reason.as_str(),
-                    reason.remedy()
+                    eligibility::remedy(reason)
                 ),
             };
             Error::refused(Code::PoolClosed, said)

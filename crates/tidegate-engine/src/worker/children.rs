@@ -5,11 +5,12 @@ use tidegate_model::{
     api::{ChildAccepted, LeaseRef, SubmitChild},
     contracts::{Needs, TaskRequirements},
     limits,
+    pool_reason::PoolReason,
     run::{QuotaBucket, RunKind},
 };
 use tidegate_policy::{
     delegation::{self, ForeignRegion},
-    eligibility::{self, Eligibility, PoolReason},
+    eligibility::{self, Eligibility},
     waitgraph::ChildAsk,
 };
 use tidegate_store::{
@@ -255,10 +256,12 @@ async fn ended_or_lost(
 ) -> Result<Error, Error> {
     let pool = principal.require_pool()?;
     let fleet = engine.store().fleet();
-    let ended = fleet
-        .has_ended_since(pool, lease.run_id, lease.fence)
-        .await?;
-    Ok(if ended { parent_ended() } else { lease_lost() })
+    let attempt = fleet.ended_attempt(pool, lease.run_id, lease.fence).await?;
+    Ok(if attempt.is_some_and(|attempt| attempt.run_ended) {
+        parent_ended()
+    } else {
+        lease_lost()
+    })
 }
 
 fn parent_ended() -> Error {

@@ -1,6 +1,7 @@
 //! `POST /v1/worker/claim`: plan on the view, open by arrays, wait for work (R3.3 to R3.6, R4.1).
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -62,8 +63,8 @@ pub async fn claim_until(
         }
         let served = engine.served_by(pool).await?;
         shown.check(pool, &served)?;
-        let holder = holder(engine, pool, served.epoch, &request);
-        let look = claim_now(engine, &holder, served, &request).await?;
+        let holder = holder(engine, pool, served.epoch(), &request);
+        let look = claim_now(engine, &holder, &served, &request).await?;
         let left = until.saturating_duration_since(Instant::now());
         if !look.leases.is_empty() || left.is_zero() {
             return Ok(ClaimAnswer {
@@ -111,38 +112,16 @@ fn holder(engine: &Engine, pool: &PoolId, epoch: i64, request: &ClaimRequest) ->
     }
 }
 
-/// The classes that a claim's pool may serve, and those of which that has to be found out first.
+/// What is known of the classes that a claim's pool may serve, and those of which that has to be found out.
 #[derive(Debug)]
 struct Serving {
-    served: Arc<Served>,
+    verdicts: Arc<HashMap<i32, bool>>,
     unknown: parking_lot::Mutex<Vec<i32>>,
-}
-
-impl Serving {
-    fn of(served: Arc<Served>) -> Self {
-        Self {
-            served,
-            unknown: parking_lot::Mutex::default(),
-        }
-    }
-
-    fn take_unknown(&self) -> Vec<i32> {
-        std::mem::take(&mut *self.unknown.lock())
-    }
-
-    async fn learn(&self, engine: &Engine, classes: &[i32]) -> Result<(), Error> {
-        engine.requirements(classes).await?;
-        for class in classes {
-            let task = engine.requirements_of(*class);
-            self.served.learn(*class, task.as_deref());
-        }
-        Ok(())
-    }
 }
 
 impl Serves for Serving {
     fn serves(&self, class: i32) -> bool {
-        self.served.knows(class).unwrap_or_else(|| {
+        self.verdicts.get(&class).copied().unwrap_or_else(|| {
             self.unknown.lock().push(class);
             false
         })
@@ -159,7 +138,7 @@ struct Look {
 async fn claim_now(
     engine: &Engine,
     holder: &Holder,
-    served: Arc<Served>,
+    served: &Served,
     request: &ClaimRequest,
 ) -> Result<Look, Error> {
     let owed = engine.read_lanes().await?;
@@ -219,26 +198,29 @@ async fn claim_now(
 /// What to ask of which lanes. Classes of which it is not known whether the pool may serve them are found out first.
 async fn plan<'a>(
     engine: &'a Engine,
-    served: Arc<Served>,
+    served: &Served,
     request: &ClaimRequest,
     share: impl Fn(&TenantId) -> Share + Copy,
 ) -> Result<Asked<'a>, Error> {
-    let serving = Serving::of(served);
     let most = request.max;
-    let want = Want {
-        serves: &serving,
-        runs: most,
-        background: request.max_background.unwrap_or(most).min(most),
-        fair: engine.settings().run_fairness,
-    };
     loop {
+        let serving = Serving {
+            verdicts: served.verdicts(),
+            unknown: parking_lot::Mutex::default(),
+        };
+        let want = Want {
+            serves: &serving,
+            runs: most,
+            background: request.max_background.unwrap_or(most).min(most),
+            fair: engine.settings().run_fairness,
+        };
         let asked = engine.claims().ask(want, share).await;
-        let unknown = serving.take_unknown();
+        let unknown = serving.unknown.into_inner();
         if unknown.is_empty() {
             return Ok(asked);
         }
         drop(asked);
-        serving.learn(engine, &unknown).await?;
+        served.learn(engine, &unknown).await?;
     }
 }
 

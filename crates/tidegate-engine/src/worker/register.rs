@@ -195,7 +195,7 @@ impl Shown {
 
     /// Whether it may be given work of a pool as it is now: what it runs is that of the epoch in force.
     pub(super) fn check(self, pool: &PoolId, served: &Served) -> Result<(), Error> {
-        let in_force = served.epoch;
+        let in_force = served.epoch();
         match self.epoch {
             Some(epoch) if epoch != in_force => Err(Error::refused_field(
                 Code::DescriptorEpochStale,

@@ -11,6 +11,7 @@ use tidegate_model::{
         SetPolicyGeneration, SubmitChild, SubmitRun, WaitRun, WorkerView,
     },
     contracts::{CapabilityDescriptor, Health},
+    pool_reason::PoolReason,
     principal::Role,
     queue_reason::QueueReason,
     run::RunState,
@@ -303,7 +304,10 @@ async fn stale_evidence_closes_a_pool() {
         .await
         .expect("pools");
     let gpu = listed.into_iter().find(|view| view.pool_id == pool("gpu"));
-    assert_eq!(gpu.expect("gpu").closed_by, ["HEALTH_EVIDENCE_STALE"]);
+    assert_eq!(
+        gpu.expect("gpu").closed_by,
+        [PoolReason::HealthEvidenceStale]
+    );
     let reason = world
         .expect_reason(second, QueueReason::NoEligiblePool)
         .await;

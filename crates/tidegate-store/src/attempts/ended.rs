@@ -13,6 +13,8 @@ pub struct EndedAttempt {
     pub outcome: AttemptOutcome,
     /// Why, where it did not succeed.
     pub code: Option<Code>,
+    /// Whether its run has ended, then or since.
+    pub run_ended: bool,
 }
 
 impl Fleet {
@@ -27,7 +29,8 @@ impl Fleet {
         fence: Fence,
     ) -> Result<Option<EndedAttempt>, Error> {
         let row = sqlx::query!(
-            r#"SELECT t.tenant AS "tenant!", a.outcome AS "outcome!", a.code
+            r#"SELECT t.tenant AS "tenant!", a.outcome AS "outcome!", a.code,
+                      EXISTS (SELECT FROM run_ends e WHERE e.tenant = t.tenant AND e.run_id = $1) AS "run_ended!"
                FROM tenants t CROSS JOIN LATERAL (
                    SELECT outcome, code FROM run_attempts
                    WHERE tenant = t.tenant AND run_id = $1 AND fence_generation = $2 AND fence_number = $3
@@ -49,6 +52,7 @@ impl Fleet {
                     .code
                     .map(|code| stored(&code, "run_attempts.code"))
                     .transpose()?,
+                run_ended: row.run_ended,
             })
         })
         .transpose()

@@ -146,45 +146,37 @@ impl Store {
 }
 
 impl Fleet {
-    /// Tells attempts to stop whose epoch is neither in force nor drains; answers how many. Locked in the order of the key.
+    /// Tells attempts of a scope to stop whose epoch is neither in force nor drains; answers how many.
     pub async fn stop_withdrawn(&self, scope: &str) -> Result<u64, Error> {
-        Ok(sqlx::query!(
-            r#"UPDATE run_leases l SET stop_reason = 'epoch_withdrawn', stop_requested_at = clock_timestamp()
-               FROM (
-                   SELECT k.scope, k.bucket, k.tenant, k.run_id FROM run_leases k
-                   JOIN pools p ON p.pool_id = k.pool
-                   WHERE k.scope = $1 AND k.stop_reason IS NULL AND k.descriptor_epoch IS NOT NULL
-                     AND (k.descriptor_epoch = ANY (p.revoked_epochs)
-                          OR k.descriptor_epoch <> p.active_epoch AND k.descriptor_epoch <> ALL (p.draining_epochs))
-                   ORDER BY k.bucket, k.tenant COLLATE "C", k.run_id
-                   FOR NO KEY UPDATE OF k) gone
-               WHERE l.scope = gone.scope AND l.bucket = gone.bucket AND l.tenant = gone.tenant
-                 AND l.run_id = gone.run_id"#,
-            scope,
-        )
-        .execute(self.pool())
-        .await?
-        .rows_affected())
+        let mut connection = self.pool().acquire().await?;
+        stop_withdrawn(&mut connection, Some(scope), None).await
     }
 }
 
-/// The same for the attempts of one pool, in the transaction that takes an epoch away.
-async fn stop_attempts(tx: &mut PgConnection, pool: &PoolId) -> Result<u64, Error> {
+/// Tells attempts to stop whose epoch is neither in force nor drains: those of a scope, or of a pool in the transaction that
+/// takes an epoch away. Locked in the order of the key.
+async fn stop_withdrawn(
+    connection: &mut PgConnection,
+    scope: Option<&str>,
+    pool: Option<&PoolId>,
+) -> Result<u64, Error> {
     Ok(sqlx::query!(
         r#"UPDATE run_leases l SET stop_reason = 'epoch_withdrawn', stop_requested_at = clock_timestamp()
            FROM (
                SELECT k.scope, k.bucket, k.tenant, k.run_id FROM run_leases k
                JOIN pools p ON p.pool_id = k.pool
-               WHERE k.pool = $1 AND k.stop_reason IS NULL AND k.descriptor_epoch IS NOT NULL
+               WHERE ($1::text IS NULL OR k.scope = $1) AND ($2::text IS NULL OR k.pool = $2)
+                 AND k.stop_reason IS NULL AND k.descriptor_epoch IS NOT NULL
                  AND (k.descriptor_epoch = ANY (p.revoked_epochs)
                       OR k.descriptor_epoch <> p.active_epoch AND k.descriptor_epoch <> ALL (p.draining_epochs))
                ORDER BY k.scope, k.bucket, k.tenant COLLATE "C", k.run_id
                FOR NO KEY UPDATE OF k) gone
            WHERE l.scope = gone.scope AND l.bucket = gone.bucket AND l.tenant = gone.tenant
              AND l.run_id = gone.run_id"#,
-        pool.as_str(),
+        scope,
+        pool.map(PoolId::as_str),
     )
-    .execute(tx)
+    .execute(connection)
     .await?
     .rows_affected())
 }
@@ -338,7 +330,7 @@ pub(super) async fn put_in_force(
     )
     .execute(&mut *tx)
     .await?;
-    let stopped = stop_attempts(tx, pool).await?;
+    let stopped = stop_withdrawn(tx, None, Some(pool)).await?;
     record(
         tx,
         Record {
@@ -379,7 +371,7 @@ async fn revoke_epoch(
     )
     .execute(&mut *tx)
     .await?;
-    let stopped = stop_attempts(tx, pool).await?;
+    let stopped = stop_withdrawn(tx, None, Some(pool)).await?;
     let revision = record(
         tx,
         Record {

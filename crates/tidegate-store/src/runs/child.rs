@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{
-    Capability, Fence, PoolId, RunId, TenantId,
+    Capability, RunId, TenantId,
     run::{RunKind, ServiceClass},
 };
 use tidegate_policy::waitgraph::{
@@ -136,29 +136,6 @@ impl Fleet {
                 Box::pin(async move { submit(tx, &parent, &child).await })
             })
             .await
-    }
-
-    /// Whether a fence was that of a run that has ended since, in one of the attempts of a pool. The tenant is not known
-    /// here, so that each is asked: a probe per tenant, and only where a lease was not found.
-    pub async fn has_ended_since(
-        &self,
-        pool: &PoolId,
-        run: RunId,
-        fence: Fence,
-    ) -> Result<bool, Error> {
-        Ok(sqlx::query_scalar!(
-            r#"SELECT EXISTS (SELECT FROM tenants t CROSS JOIN LATERAL (
-                   SELECT true FROM run_attempts a
-                   JOIN run_ends e ON e.tenant = a.tenant AND e.run_id = a.run_id
-                   WHERE a.tenant = t.tenant AND a.run_id = $1 AND a.fence_generation = $2 AND a.fence_number = $3
-                     AND a.pool = $4 LIMIT 1) ended) AS "ended!""#,
-            run.as_uuid(),
-            fence.generation,
-            fence.number,
-            pool.as_str(),
-        )
-        .fetch_one(self.pool())
-        .await?)
     }
 }
 
