@@ -124,41 +124,73 @@ async fn a_search_path_without_a_schema_is_named() {
     }
 }
 
-/// R1.6: what another program has under a name of ours is named and left alone.
+/// R1.6: what another program has under a name of ours is named and left alone, and nothing is made beside it.
 #[tokio::test]
 async fn objects_of_another_program_are_named() {
     let cases = [
-        ("CREATE TABLE tenants (id int)", "\"tenants\"", 2),
-        ("CREATE TYPE providers AS ENUM ('x')", "\"providers\"", 3),
+        ("CREATE TABLE tenants (id int)", "tenants"),
+        ("CREATE VIEW run_events AS SELECT 1", "run_events"),
+        ("CREATE TYPE providers AS ENUM ('x')", "providers"),
         (
             "CREATE FUNCTION refuse_change() RETURNS int LANGUAGE sql RETURN 1",
-            "\"refuse_change\"",
-            2,
+            "refuse_change",
         ),
-        ("CREATE TABLE cluster (id int)", "\"cluster\"", 0),
+        ("CREATE TABLE cluster (id int)", "cluster"),
         (
             "CREATE TABLE _sqlx_migrations (version int)",
-            "\"_sqlx_migrations\"",
-            0,
+            "_sqlx_migrations",
         ),
     ];
-    for (theirs, name, version) in cases {
+    for (theirs, name) in cases {
         let db = TestDb::empty().await;
         execute(&db, theirs).await;
         let here = pool(&db.url());
         let refused = migrate(&here, &applicant("0.1.0")).await.unwrap_err();
-        let told = match &refused {
-            MigrateError::Taken {
-                version: at,
-                source,
-            } if *at == version => source.to_string(),
-            MigrateError::Foreign { .. } if version == 0 => refused.to_string(),
-            other => panic!("{theirs}: {other:?}"),
-        };
-        assert!(told.contains(name), "{told}");
+        let named = matches!(&refused, MigrateError::Foreign { name: theirs } if theirs == name);
+        assert!(named, "{theirs}: {refused}");
+        let made: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname <> $1",
+        )
+        .bind(name)
+        .fetch_one(db.pool())
+        .await
+        .unwrap();
+        assert_eq!(made, 0, "{theirs}");
         let remedy = refused.remedy().unwrap();
         assert!(remedy.contains("a database of its own"), "{remedy}");
     }
+}
+
+/// R1.6: what was installed is found where it is; a schema that was put before it later is named, and no second record
+/// is begun there.
+#[tokio::test]
+async fn a_schema_put_before_ours_is_named() {
+    let db = TestDb::new().await;
+    execute(&db, "CREATE SCHEMA later").await;
+    let set = format!(
+        "ALTER DATABASE {} SET search_path = later, public",
+        db.name()
+    );
+    let set = sqlx::query(sqlx::AssertSqlSafe(set));
+    set.execute(db.pool()).await.unwrap();
+    let here = pool(&db.url());
+    for refused in [
+        migrate(&here, &applicant("0.1.0")).await.unwrap_err(),
+        check(&here, "0.1.0").await.unwrap_err(),
+        status(&here).await.unwrap_err(),
+    ] {
+        let told = refused.to_string();
+        assert!(
+            told.contains("\"public\"") && told.contains("\"later\""),
+            "{told}"
+        );
+        assert!(refused.remedy().unwrap().contains("first"), "{told}");
+    }
+    let made: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_tables WHERE schemaname = 'later'")
+        .fetch_one(db.pool())
+        .await
+        .unwrap();
+    assert_eq!(made, 0);
 }
 
 /// R1.6: the record of another program's migrations is no record of ours.

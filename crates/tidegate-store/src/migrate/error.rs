@@ -31,11 +31,22 @@ pub enum MigrateError {
         /// What is set.
         search_path: String,
     },
-    /// A table that this server begins with is another program's. Nothing was changed.
-    #[error("the database has a table {table:?} that is not Tidegate's; nothing was changed")]
+    /// A name that this server needs is another program's. Nothing was changed.
+    #[error("the database has {name:?}, which is not Tidegate's; nothing was changed")]
     Foreign {
-        /// Its name.
-        table: &'static str,
+        /// The table, type or function.
+        name: String,
+    },
+    /// The tables that are found are not where new ones would be made. Nothing was changed.
+    #[error(
+        "the tables of migrations are in the schema {found:?}, but the search_path of this user makes new ones in {makes:?}; \
+         nothing was changed"
+    )]
+    Elsewhere {
+        /// Where they are.
+        found: String,
+        /// Where new ones would go.
+        makes: String,
     },
     /// A migration met a relation, type or function of the name of its own.
     #[error("migration {version} failed, nothing of it was kept: a name that it needs is taken")]
@@ -109,6 +120,10 @@ impl MigrateError {
         match self {
             Self::Store(error) => error.remedy(),
             Self::NoSchema { .. } => Some(SEARCH_PATH_REMEDY),
+            Self::Elsewhere { .. } => Some(
+                "put the schema of Tidegate's tables first (`ALTER ROLE user SET search_path = SCHEMA`), or give Tidegate a \
+                 database of its own",
+            ),
             Self::Foreign { .. } | Self::Taken { .. } => Some(
                 "give Tidegate a database of its own (`createdb NAME`, named in CONFIG_DB_URL), or rename what is not its own",
             ),

@@ -255,16 +255,28 @@ async fn suits(connection: &mut PgConnection) -> Result<(), MigrateError> {
     let (encoding, schema, search_path): (String, Option<String>, String) = sqlx::query_as(
         "SELECT current_setting('server_encoding'), current_schema()::text, current_setting('search_path')",
     )
-    .fetch_one(connection)
+    .fetch_one(&mut *connection)
     .await?;
     if encoding != "UTF8" {
         return Err(MigrateError::Encoding { found: encoding });
     }
     // The database's own schemas and those of temporary tables begin so.
-    if schema.is_none_or(|schema| schema.starts_with("pg_")) {
+    let Some(makes) = schema.filter(|schema| !schema.starts_with("pg_")) else {
         return Err(MigrateError::NoSchema { search_path });
+    };
+    // A schema that was put before that of the tables: the next ones would be made there, beside a second record of what is
+    // applied.
+    let found: Option<String> = sqlx::query_scalar(
+        "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE c.oid = to_regclass($1)",
+    )
+    .bind(TABLE)
+    .fetch_optional(connection)
+    .await?;
+    match found {
+        Some(found) if found != makes => Err(MigrateError::Elsewhere { found, makes }),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// What is applied; nothing where the database has never been migrated.
@@ -279,7 +291,7 @@ async fn applied(connection: &mut PgConnection) -> Result<Vec<Applied>, MigrateE
     .await
     .map_err(|error| match sqlstate(&error).as_deref() {
         // A column is missing, or there is no reading it.
-        Some("42703" | "42883") => MigrateError::Foreign { table: TABLE },
+        Some("42703" | "42883") => foreign(TABLE),
         _ => error.into(),
     })?;
     Ok(rows
@@ -379,6 +391,9 @@ async fn apply_missing(
     let mut warning = None;
     let has_cluster = exists(connection, "cluster").await?;
     refuse_foreign(&before, has_cluster)?;
+    if before.is_empty() {
+        refuse_taken(connection).await?;
+    }
     if has_cluster {
         warning = compatible(connection, &applicant.server_version, &before).await?;
     }
@@ -407,10 +422,46 @@ fn refuse_foreign(applied: &[Applied], has_cluster: bool) -> Result<(), MigrateE
     let first = MIGRATIONS.iter().map(|migration| migration.version).min();
     let is_ours = applied.iter().any(|there| Some(there.version) == first);
     match (has_cluster, is_ours) {
-        (true, false) => Err(MigrateError::Foreign { table: "cluster" }),
-        (false, _) if !applied.is_empty() => Err(MigrateError::Foreign { table: TABLE }),
+        (true, false) => Err(foreign("cluster")),
+        (false, _) if !applied.is_empty() => Err(foreign(TABLE)),
         _ => Ok(()),
     }
+}
+
+fn foreign(name: &str) -> MigrateError {
+    MigrateError::Foreign {
+        name: name.to_owned(),
+    }
+}
+
+/// Of a database that was never migrated: no table, type or function there has a name that a migration makes one of. Met
+/// half-way it would leave the tables before it.
+async fn refuse_taken(connection: &mut PgConnection) -> Result<(), MigrateError> {
+    let made = |what: &str| -> Vec<&str> {
+        let lines = MIGRATIONS
+            .iter()
+            .flat_map(|migration| migration.sql.as_str().lines());
+        lines
+            .filter_map(|line| line.strip_prefix(what)?.split([' ', '(']).next())
+            .collect()
+    };
+    let taken: Option<String> = sqlx::query_scalar(
+        "SELECT name FROM (
+             SELECT typname::text AS name FROM pg_type
+             WHERE typnamespace = current_schema()::regnamespace AND typname::text = ANY ($1)
+             UNION ALL
+             SELECT relname::text FROM pg_class
+             WHERE relnamespace = current_schema()::regnamespace AND relname::text = ANY ($1)
+             UNION ALL
+             SELECT proname::text FROM pg_proc
+             WHERE pronamespace = current_schema()::regnamespace AND proname::text = ANY ($2)) taken
+         ORDER BY name LIMIT 1",
+    )
+    .bind(made("CREATE TABLE "))
+    .bind(made("CREATE FUNCTION "))
+    .fetch_optional(connection)
+    .await?;
+    taken.map_or(Ok(()), |name| Err(foreign(&name)))
 }
 
 /// Records what is applied and not yet in the log, by number (a process may have died between the two), and that a
