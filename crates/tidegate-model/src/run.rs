@@ -1,6 +1,6 @@
 //! Runs: states, kinds, quota buckets, service classes (R3.1, R3.2, R11.1).
 
-use crate::text_enum;
+use crate::{Code, text_enum};
 
 text_enum! {
     /// Where a run is in its life (R3.1).
@@ -213,6 +213,19 @@ text_enum! {
         ParentEnded = "parent_ended",
         /// The epoch of its pool's descriptor was withdrawn.
         EpochWithdrawn = "epoch_withdrawn",
+    }
+}
+
+impl StopReason {
+    /// The code that says so.
+    pub const fn code(self) -> Code {
+        match self {
+            Self::Cancel => Code::Cancelled,
+            Self::Deadline => Code::DeadlineExceeded,
+            Self::Budget => Code::BudgetExhausted,
+            Self::ParentEnded => Code::ParentEnded,
+            Self::EpochWithdrawn => Code::EpochWithdrawn,
+        }
     }
 }
 

@@ -198,15 +198,9 @@ fn stopped(facts: &AttemptFacts, report: Report) -> Option<Verdict> {
             .budget_tokens
             .is_some_and(|budget| facts.spent_tokens >= budget);
     let (outcome, state, code) = match facts.stop {
-        Some(StopReason::Cancel | StopReason::ParentEnded) => (
-            AttemptOutcome::Cancelled,
-            RunState::Cancelled,
-            if facts.stop == Some(StopReason::ParentEnded) {
-                Code::ParentEnded
-            } else {
-                Code::Cancelled
-            },
-        ),
+        Some(why @ (StopReason::Cancel | StopReason::ParentEnded)) => {
+            (AttemptOutcome::Cancelled, RunState::Cancelled, why.code())
+        }
         _ if facts.deadline_passed || facts.stop == Some(StopReason::Deadline) => (
             AttemptOutcome::Expired,
             RunState::Expired,

@@ -13,6 +13,7 @@ use tidegate_model::{
     api::{EffectView, NewMessage, RecordedOutcome},
     digest::Digest,
     effect::{CallId, EffectOutcome},
+    run::StopReason,
 };
 use uuid::Uuid;
 
@@ -51,6 +52,8 @@ pub enum Intended {
     Differs,
     /// The run has as many effects as a run may have.
     TooMany,
+    /// The attempt was told to stop: it makes no call that is not in the journal already.
+    Stopped(StopReason),
     /// The fence is not that of an open lease.
     LeaseLost,
 }
@@ -150,10 +153,20 @@ impl Fleet {
     }
 }
 
-/// The number of the attempt, under a lock that lets only renewals wait; `None` where the lease is not held.
-async fn lock(tx: &mut PgConnection, scope: &str, lease: &HeldLease) -> Result<Option<i32>, Error> {
-    Ok(sqlx::query_scalar!(
-        r#"SELECT l.attempt FROM run_leases l, cluster c
+/// What an attempt writes under.
+struct Under {
+    attempt: i32,
+    stop: Option<StopReason>,
+}
+
+/// The attempt, under a lock that lets only renewals wait; `None` where the lease is not held.
+async fn lock(
+    tx: &mut PgConnection,
+    scope: &str,
+    lease: &HeldLease,
+) -> Result<Option<Under>, Error> {
+    let row = sqlx::query!(
+        r#"SELECT l.attempt, l.stop_reason FROM run_leases l, cluster c
            WHERE l.scope = $1 AND l.bucket = $2 AND l.tenant = $3 AND l.run_id = $4
              AND l.fence_generation = $5 AND l.fence_number = $6 AND l.fence_generation = c.generation
              AND l.lease_until > clock_timestamp()
@@ -166,7 +179,17 @@ async fn lock(tx: &mut PgConnection, scope: &str, lease: &HeldLease) -> Result<O
         lease.fence.number,
     )
     .fetch_optional(tx)
-    .await?)
+    .await?;
+    row.map(|row| {
+        let stop = row.stop_reason.as_deref();
+        Ok(Under {
+            attempt: row.attempt,
+            stop: stop
+                .map(|text| stored(text, "run_leases.stop_reason"))
+                .transpose()?,
+        })
+    })
+    .transpose()
 }
 
 async fn intend(
@@ -176,9 +199,11 @@ async fn intend(
     intent: &Intent,
     most: i64,
 ) -> Result<Intended, Error> {
-    let Some(attempt) = lock(tx, scope, lease).await? else {
+    let Some(Under { attempt, stop }) = lock(tx, scope, lease).await? else {
         return Ok(Intended::LeaseLost);
     };
+    // Counted as if the run had all that it may have: what is in the journal is answered as ever, and nothing is added.
+    let most = if stop.is_some() { 0 } else { most };
     let (tenant, run) = (lease.key.tenant.as_str(), lease.key.run_id.as_uuid());
     let written = sqlx::query!(
         r#"INSERT INTO run_effects (tenant, run_id, call_id, tool, arguments_digest, idempotent, attempt,
@@ -203,7 +228,10 @@ async fn intend(
     let taken = if written == 1 {
         Intended::Call
     } else {
-        known(tx, lease, intent).await?
+        match (known(tx, lease, intent).await?, stop) {
+            (Intended::TooMany, Some(why)) => Intended::Stopped(why),
+            (taken, _) => taken,
+        }
     };
     if matches!(taken, Intended::Call | Intended::Unknown) {
         sqlx::query!(

@@ -10,7 +10,7 @@ use tidegate_model::{
     Code, RunId, TenantId,
     digest::canonical_digest,
     effect::{EffectOutcome, EffectSource, ReviewVerdict},
-    run::{QuotaBucket, RunKind, RunState},
+    run::{QuotaBucket, RunKind, RunState, StopReason},
 };
 use tidegate_policy::retry::Report;
 use tidegate_store::{
@@ -143,6 +143,32 @@ async fn the_journal_says_each_thing_once() {
         };
         assert_eq!(taken, most);
     }
+}
+
+/// R3.10, R18.3: an attempt that was told to stop makes no new call; what it was about to do before it may still say.
+#[tokio::test]
+async fn a_stopped_attempt_intends_nothing_new() {
+    let world = World::new(&["acme"]).await;
+    let acme = tenant("acme");
+    world.submit(&acme, RunKind::BusinessTask).await;
+    let lease = claim(&world, &acme).await;
+    let first = intend(&world, &lease, intent("c1", false)).await;
+    assert_eq!(first, Intended::Call);
+    for why in StopReason::ALL {
+        sqlx::query(
+            "UPDATE run_leases SET stop_reason = $1, stop_requested_at = clock_timestamp()",
+        )
+        .bind(why.as_str())
+        .execute(world.db.pool())
+        .await
+        .expect("told to stop");
+        let new = intend(&world, &lease, intent("c2", true)).await;
+        assert_eq!(new, Intended::Stopped(*why));
+        let again = intend(&world, &lease, intent("c1", false)).await;
+        assert_eq!(again, Intended::Call, "a repeat whose answer was lost");
+    }
+    let recorded = settle(&world, &lease, "c1", json!("written")).await;
+    assert_eq!(recorded, Outcome::Recorded);
 }
 
 /// R4.5: only an open intent of a tool that may not be repeated needs a person, however the attempt ended; the last

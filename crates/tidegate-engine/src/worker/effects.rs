@@ -56,6 +56,10 @@ pub async fn intend(
             Code::StateConflict,
             "this call id stands for another tool or other arguments; name each call of a run once",
         )),
+        Intended::Stopped(why) => Err(Error::refused(
+            why.code(),
+            "this attempt was told to stop and makes no new call; end it with what it has, as `renew` told it",
+        )),
         Intended::TooMany => Err(Error::refused(
             Code::StateConflict,
             format!("a run has at most {most} effects; split the work into several runs"),

@@ -11,6 +11,9 @@ use crate::{
 };
 
 /// `POST /v1/worker/runs/{runId}/effects`: recorded before a tool is called that may change something.
+///
+/// An attempt that was told to stop makes no new call: it is refused with the code of what stopped it (`CANCELLED`,
+/// `DEADLINE_EXCEEDED`, `BUDGET_EXHAUSTED`, `PARENT_ENDED` or `EPOCH_WITHDRAWN`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
