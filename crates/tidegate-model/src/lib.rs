@@ -5,7 +5,7 @@
 //!
 //! Invariants: every enum that is stored has exactly one text form (`as_str`), which is also its JSON form; a
 //! transition that is not listed in [`run::RunState::may_become`] does not exist; a request type refuses unknown
-//! fields.
+//! fields; what others wrote is read through [`strict`].
 
 pub mod api;
 pub mod codes;
@@ -24,6 +24,7 @@ pub mod prompt;
 pub mod queue_reason;
 pub mod run;
 pub mod schedule;
+pub mod strict;
 pub mod text_enum;
 mod text_form;
 

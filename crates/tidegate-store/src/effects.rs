@@ -14,6 +14,7 @@ use tidegate_model::{
     digest::Digest,
     effect::{CallId, EffectOutcome},
     run::StopReason,
+    strict,
 };
 use uuid::Uuid;
 
@@ -427,7 +428,7 @@ impl TenantStore {
         // A worker writes what it likes into its events; what is no message is not one of ours.
         Ok(rows
             .into_iter()
-            .filter_map(|row| serde_json::from_value(row.body).ok())
+            .filter_map(|row| strict::from_value(row.body).ok())
             .collect())
     }
 }

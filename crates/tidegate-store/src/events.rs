@@ -30,6 +30,11 @@ pub enum Appended {
 impl Fleet {
     /// Appends events that their holder numbered from `first` without gaps. The lease is held by a key-share lock, so that
     /// a renewal passes and a takeover comes before or after all of them. The same events sent twice are written once.
+    ///
+    /// Whether the attempt was told to stop is not asked, unlike for its intents: events change nothing outside, and those
+    /// of the grace are of what began before the holder heard of the stop (the tail of an answer, what it cost, the outcome
+    /// of a call). Refusing them would leave gaps in the numbers, lose what readers and the bill need most, and end a
+    /// holder's tidy stop as a failure. Closing the attempt is what ends its events.
     pub async fn append_events(
         &self,
         scope: &str,

@@ -16,7 +16,7 @@ use std::sync::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use sqlx::PgConnection;
-use tidegate_model::{RunId, TenantId};
+use tidegate_model::{RunId, TenantId, strict};
 
 use crate::{Error, Fleet, Store, transaction::TransactionFuture, written::Written};
 
@@ -205,7 +205,7 @@ async fn keep<T: Serialize>(
 }
 
 fn restored<T: DeserializeOwned>(answer: Value) -> Result<T, Error> {
-    serde_json::from_value(answer).map_err(|_| unreadable())
+    strict::from_value(answer).map_err(|_| unreadable())
 }
 
 const fn unreadable() -> Error {

@@ -10,6 +10,7 @@ use tidegate_model::{
     Code, RunId, TenantId,
     digest::canonical_digest,
     effect::{EffectOutcome, EffectSource, ReviewVerdict},
+    event::EventKind,
     run::{QuotaBucket, RunKind, RunState, StopReason},
 };
 use tidegate_policy::retry::Report;
@@ -21,6 +22,7 @@ use tidegate_store::{
         resolve::{Resolution, Resolved},
     },
     effects::{Intended, Intent, Outcome},
+    events::Appended,
 };
 
 const FAILED: Report = Report::Failed {
@@ -155,13 +157,7 @@ async fn a_stopped_attempt_intends_nothing_new() {
     let first = intend(&world, &lease, intent("c1", false)).await;
     assert_eq!(first, Intended::Call);
     for why in StopReason::ALL {
-        sqlx::query(
-            "UPDATE run_leases SET stop_reason = $1, stop_requested_at = clock_timestamp()",
-        )
-        .bind(why.as_str())
-        .execute(world.db.pool())
-        .await
-        .expect("told to stop");
+        stop(&world, *why).await;
         let new = intend(&world, &lease, intent("c2", true)).await;
         assert_eq!(new, Intended::Stopped(*why));
         let again = intend(&world, &lease, intent("c1", false)).await;
@@ -169,6 +165,51 @@ async fn a_stopped_attempt_intends_nothing_new() {
     }
     let recorded = settle(&world, &lease, "c1", json!("written")).await;
     assert_eq!(recorded, Outcome::Recorded);
+}
+
+/// R3.10: what was under way when an attempt was told to stop still stands on its stream; its end closes it.
+#[tokio::test]
+async fn a_stopped_attempt_says_how_what_was_under_way_ended() {
+    let world = World::new(&["acme"]).await;
+    let acme = tenant("acme");
+    world.submit(&acme, RunKind::BusinessTask).await;
+    let lease = claim(&world, &acme).await;
+    let append = async |seq: i64, kind: EventKind, body: Value| {
+        let fleet = world.store.fleet();
+        fleet
+            .append_events("main", &held(&lease), seq, &[(kind, body)])
+            .await
+            .expect("append")
+    };
+    let mut next = lease.next_seq;
+    for why in StopReason::ALL {
+        stop(&world, *why).await;
+        let call = json!({"callId": "c1", "tool": "files/read", "isError": false});
+        let usage = json!({"model": "m", "usage": {"inputTokens": 1, "outputTokens": 2}});
+        for (kind, body) in [
+            (EventKind::MessageDelta, json!({"text": "the tail"})),
+            (EventKind::ToolFinished, call),
+            (EventKind::ModelCalled, usage),
+        ] {
+            assert_eq!(append(next, kind, body).await, Appended::Written, "{why}");
+            next += 1;
+        }
+    }
+    stop(&world, StopReason::Cancel).await;
+    let closed = world.close(&lease, Report::Completed, Closer::Holder).await;
+    assert_eq!(closed[0].state(), RunState::Cancelled);
+    let late = append(next, EventKind::WorkerNote, json!("late")).await;
+    assert_eq!(late, Appended::LeaseLost);
+    world.audit().await;
+}
+
+/// Every open lease is told to stop.
+async fn stop(world: &World, why: StopReason) {
+    sqlx::query("UPDATE run_leases SET stop_reason = $1, stop_requested_at = clock_timestamp()")
+        .bind(why.as_str())
+        .execute(world.db.pool())
+        .await
+        .expect("told to stop");
 }
 
 /// R4.5: only an open intent of a tool that may not be repeated needs a person, however the attempt ended; the last

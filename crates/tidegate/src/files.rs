@@ -3,6 +3,7 @@
 use std::{io::ErrorKind, path::Path};
 
 use serde::de::DeserializeOwned;
+use tidegate_model::strict;
 
 use crate::failure::{Failure, Outcome};
 
@@ -22,9 +23,9 @@ pub fn bytes(flag: &str, path: &Path) -> Outcome<Vec<u8>> {
 
 /// A file of JSON, read into what it is to be; `remedy` says what such a file looks like.
 pub fn json<T: DeserializeOwned>(flag: &str, path: &Path, what: &str, remedy: &str) -> Outcome<T> {
-    serde_json::from_slice(&bytes(flag, path)?).map_err(|error| {
+    strict::from_slice(&bytes(flag, path)?).map_err(|error| {
         let shown = path.display();
-        let wrong = if error.is_data() {
+        let wrong = if error.inner().is_data() {
             format!("is no {what}")
         } else {
             "is no JSON".to_owned()
@@ -48,6 +49,7 @@ pub fn json_or_file(flag: &str, given: &str) -> Outcome<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tidegate_model::contracts::Needs;
 
     use super::*;
 
@@ -77,6 +79,12 @@ mod tests {
             let told = failure.remedy.unwrap();
             assert!(told.contains(remedy), "{told}");
         }
+        std::fs::write(at("listed"), r#"{"tools":[["web/search","*"]]}"#).unwrap();
+        let listed = json::<Needs>("--body", Path::new(&at("listed")), "needs", "").unwrap_err();
+        assert!(
+            listed.messages[0].contains("tools[0]: expected an object, found a list"),
+            "{listed:?}"
+        );
         assert_eq!(json_or_file("--input", "7").unwrap(), json!(7));
         let failure = json_or_file("--input", "{").unwrap_err();
         assert!(failure.messages[0].starts_with("--input is no JSON"));

@@ -9,6 +9,7 @@ use std::{
 use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 use tidegate_embedded::default_data_dir;
+use tidegate_model::strict;
 
 use crate::{
     exit::Exit,
@@ -65,10 +66,12 @@ impl Profile {
             }
         };
         // The parser's text would repeat the line at fault, which may hold a key.
-        toml::from_str(&text).map(Some).map_err(|_| {
+        let failed = || {
             Failure::usage(format!("{} is no profile", path.display()))
                 .remedy("delete it and start `tidegate dev` again, which writes a new one")
-        })
+        };
+        let reader = toml::Deserializer::parse(&text).map_err(|_| failed())?;
+        strict::read(reader).map(Some).map_err(|_| failed())
     }
 
     /// Writes it for its owner alone, whole or not at all.
@@ -154,8 +157,10 @@ mod tests {
         assert_eq!(Profile::read(&path).unwrap().unwrap().keys, profile.keys);
         assert!(!format!("{profile:?}").contains("tg_secret"));
 
-        std::fs::write(&path, "url = tg_secret").unwrap();
-        let failure = Profile::read(&path).unwrap_err();
-        assert!(!failure.messages.join(" ").contains("tg_secret"));
+        for bad in ["url = tg_secret", "url = 7", "more = 1"] {
+            std::fs::write(&path, bad).unwrap();
+            let failure = Profile::read(&path).unwrap_err();
+            assert!(!failure.messages.join(" ").contains("tg_secret"));
+        }
     }
 }

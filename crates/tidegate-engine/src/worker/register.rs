@@ -5,6 +5,7 @@ use serde_json::Value;
 use tidegate_model::{
     Code, PoolId,
     api::{LeavePool, PROTOCOL_VERSION, RegisterWorker, WorkerHeartbeat, WorkerView},
+    strict,
 };
 use tidegate_store::pools::workers::{Heard, Join};
 
@@ -82,8 +83,11 @@ pub async fn heartbeat(
             "a heartbeat reports occupancy and nothing else; what a pool may do stands in its descriptor, which its controller publishes",
         ));
     }
-    let heartbeat: WorkerHeartbeat = serde_json::from_value(body)
-        .map_err(|error| Error::invalid("$", format!("no heartbeat: {error}")))?;
+    let heartbeat: WorkerHeartbeat = strict::from_value(body).map_err(|error| {
+        let path = error.path().to_string();
+        let field = if path == "." { "$" } else { &path };
+        Error::invalid(field, format!("no heartbeat: {}", error.inner()))
+    })?;
     check_incarnation(heartbeat.incarnation)?;
     if !(0..=OCCUPIED_MAX).contains(&heartbeat.occupied) {
         return Err(Error::invalid("occupied", format!("0 to {OCCUPIED_MAX}")));

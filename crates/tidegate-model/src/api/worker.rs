@@ -201,6 +201,10 @@ pub struct NewEvent {
 }
 
 /// `POST /v1/worker/runs/{id}/events`.
+///
+/// Taken until the lease ends, also of an attempt that was told to stop: events say what happened, and the end of an
+/// answer that was under way, its use and the outcomes of its calls happened. What a stopped attempt may not do is begin
+/// something new (`…/effects`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -1,11 +1,12 @@
 //! `TaskRequirements.v1`: what a run needs of the pool that serves it (R6.1).
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 
 use super::names::{
     Label, Modality, Region, ResourceScope, RuntimeName, Sandbox, ToolName, Version, Versions,
 };
-use crate::{Capability, TenantId, digest::Digest};
+use crate::{Capability, TenantId, digest::Digest, strict};
 
 /// What a run needs besides its capability. All of it has to be met; what is not named is not asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -112,7 +113,7 @@ impl Needs {
 
 /// What a run needs (R6.1). Requirements are stored once per digest, tenant included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", try_from = "Map<String, Value>")]
 pub struct TaskRequirements {
     /// Always `TaskRequirements.v1`.
     pub contract: RequirementsContract,
@@ -134,6 +135,27 @@ impl TaskRequirements {
             capability,
             needs: needs.in_order(),
         }
+    }
+}
+
+// A reader with `flatten` would buffer the needs and read them less strictly than everything else.
+impl TryFrom<Map<String, Value>> for TaskRequirements {
+    type Error = String;
+
+    fn try_from(mut members: Map<String, Value>) -> Result<Self, String> {
+        fn read<T: DeserializeOwned>(value: Value) -> Result<T, String> {
+            strict::from_value(value).map_err(|error| error.to_string())
+        }
+        let mut own = |name: &str| {
+            let value = members.remove(name);
+            value.ok_or_else(|| format!("missing field `{name}`"))
+        };
+        Ok(Self {
+            contract: read(own("contract")?)?,
+            tenant: read(own("tenant")?)?,
+            capability: read(own("capability")?)?,
+            needs: read(members.into())?,
+        })
     }
 }
 
@@ -192,6 +214,9 @@ mod tests {
         assert!(serde_json::from_value::<TaskRequirements>(written.clone()).is_ok());
         written["gpu"] = json!(true);
         assert!(serde_json::from_value::<TaskRequirements>(written).is_err());
+        let listed = json!({"contract": "TaskRequirements.v1", "tenant": "acme", "capability": "ocr",
+            "tools": [["web/search", "*"]]});
+        assert!(strict::from_value::<TaskRequirements>(listed).is_err());
         assert!(serde_json::from_value::<Needs>(json!({"tenant": "globex"})).is_err());
     }
 }

@@ -14,6 +14,7 @@ use tidegate_model::{
     Code,
     api::Problem,
     limits::{JSON_DEPTH_MAX, REQUEST_MAX_BYTES, RESULT_MAX_BYTES},
+    strict,
 };
 
 use super::{nul, words};
@@ -174,10 +175,6 @@ fn depth(bytes: &[u8]) -> usize {
 
 /// Reads JSON into `T`; a problem names the path of the field at fault.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
-    // Every body is an object; the derived readers would also take an array of its fields in their order.
-    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Err(Failure::invalid("$", "the body must be a JSON object"));
-    }
     if depth(bytes) > JSON_DEPTH_MAX {
         let detail = format!(
             "JSON may be nested {JSON_DEPTH_MAX} levels deep; send what is deeper as a text"
@@ -185,16 +182,13 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
         return Err(Failure::invalid("$", detail));
     }
     nul::refuse(bytes)?;
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    strict::from_slice(bytes).map_err(|error| {
         // A text that is no JSON has no fields, so that none of them can be unknown.
         match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
             Err(broken) if error.inner().is_data() => json_failure("$", &broken),
             _ => json_failure(&error.path().to_string(), error.inner()),
         }
-    })?;
-    json.end().map_err(|error| json_failure("$", &error))?;
-    Ok(value)
+    })
 }
 
 fn json_failure(path: &str, error: &serde_json::Error) -> Failure {
@@ -348,6 +342,17 @@ mod tests {
         let failure = parse::<PutToolServer>(json.as_bytes()).expect_err("refused");
         let field = failure.problem().field.as_deref();
         assert_eq!(field, Some("transport.stdio.command"));
+    }
+
+    /// Bad input: a list of an object's values is no object, and the refusal names the members.
+    #[test]
+    fn an_object_is_not_read_from_a_list() {
+        let json = r#"{"leases":[["run_019adf5cbe0070008000000000000000","1.1"]]}"#;
+        let failure = parse::<RenewRequest>(json.as_bytes()).expect_err("a list");
+        let problem = failure.problem();
+        assert_eq!(problem.field.as_deref(), Some("leases[0]"));
+        let detail = problem.detail.as_deref().expect("a detail");
+        assert!(detail.contains("members by name: runId, fence"), "{detail}");
     }
 
     #[test]

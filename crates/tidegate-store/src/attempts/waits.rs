@@ -10,6 +10,7 @@ use tidegate_model::{
     KeyId, RunId,
     api::{AnswerInput, Ask},
     run::{WaitMode, WaitOn},
+    strict,
 };
 use tidegate_policy::waitgraph::check_answer;
 use uuid::Uuid;
@@ -246,7 +247,7 @@ async fn answer_input(
     let Some(asked) = asked else {
         return earlier(tx, tenant, run, answer.ask_no, &said).await;
     };
-    let ask: Ask = serde_json::from_value(asked.ask.clone()).map_err(|_| Error::Corrupt {
+    let ask: Ask = strict::from_value(asked.ask.clone()).map_err(|_| Error::Corrupt {
         what: "run_parked.wait_ask",
     })?;
     if let Err((field, detail)) = check_answer(&ask, answer) {

@@ -9,6 +9,7 @@ use tidegate_model::{
     ConfigKind, TenantId,
     api::{SideEffectLevel, ToolMount, ToolTransportView},
     ids::CatalogName,
+    strict,
 };
 
 use super::{Delete, Entry, Sealed, SecretChange, log};
@@ -91,7 +92,7 @@ impl Row {
 }
 
 fn json_column<T: DeserializeOwned>(value: Value, what: &'static str) -> Result<T, Error> {
-    serde_json::from_value(value).map_err(|_| Error::Corrupt { what })
+    strict::from_value(value).map_err(|_| Error::Corrupt { what })
 }
 
 impl Store {

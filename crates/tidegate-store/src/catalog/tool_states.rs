@@ -7,6 +7,7 @@ use tidegate_model::{
     InstanceId,
     api::{ToolServerPhase, ToolServerState, ToolState},
     ids::CatalogName,
+    strict,
 };
 
 use crate::{Error, Store, error::stored};
@@ -89,7 +90,7 @@ impl Store {
                 phase: stored(&row.phase, "tool_server_states.phase")?,
                 detail: row.detail,
                 since: row.since,
-                tools: serde_json::from_value(row.tools).map_err(|_| Error::Corrupt {
+                tools: strict::from_value(row.tools).map_err(|_| Error::Corrupt {
                     what: "tool_server_states.tools",
                 })?,
             };

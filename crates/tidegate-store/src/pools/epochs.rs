@@ -10,6 +10,7 @@ use tidegate_model::{
     Capability, ConfigKind, PoolId,
     api::{PolicyGeneration, SetEpoch, SetPolicyGeneration},
     contracts::CapabilityDescriptor,
+    strict,
 };
 
 use super::publish::ensure;
@@ -447,7 +448,6 @@ async fn builtin_capabilities(tx: &mut PgConnection) -> Result<Option<Vec<Capabi
     )
     .fetch_optional(tx)
     .await?;
-    let descriptor =
-        body.and_then(|body| serde_json::from_value::<CapabilityDescriptor>(body).ok());
+    let descriptor = body.and_then(|body| strict::from_value::<CapabilityDescriptor>(body).ok());
     Ok(descriptor.map(|descriptor| descriptor.capabilities))
 }

@@ -10,6 +10,7 @@ use tidegate_model::{
     PoolId,
     api::{DescriptorEpochView, PoolView},
     digest::Digest,
+    strict,
 };
 use tidegate_policy::eligibility::{self, Moment, PoolOffer};
 
@@ -45,7 +46,7 @@ impl Store {
         .await?;
         let offers = rows.into_iter().map(|row| {
             // A descriptor of a contract that this release does not know is not eligible (R6.2).
-            let descriptor = row.body.and_then(|body| serde_json::from_value(body).ok());
+            let descriptor = row.body.and_then(|body| strict::from_value(body).ok());
             Ok(PoolOffer {
                 pool: stored(&row.pool_id, "pools.pool_id")?,
                 epoch: row.epoch,

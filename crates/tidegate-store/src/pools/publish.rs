@@ -9,6 +9,7 @@ use tidegate_model::{
     api::DescriptorEpochView,
     contracts::{CapabilityDescriptor, Health},
     digest::canonical_digest,
+    strict,
 };
 
 use super::{
@@ -181,9 +182,8 @@ pub(super) async fn ensure(
         ..CapabilityDescriptor::new(pool.clone(), before, capabilities, health)
     };
     // One of a contract that this release does not know is published anew.
-    let there: Option<CapabilityDescriptor> = known
-        .body
-        .and_then(|body| serde_json::from_value(body).ok());
+    let there: Option<CapabilityDescriptor> =
+        known.body.and_then(|body| strict::from_value(body).ok());
     if let (Some(active), true) = (active, there.as_ref() == Some(&descriptor)) {
         return Ok(Written::unchanged(active));
     }

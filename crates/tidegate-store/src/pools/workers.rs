@@ -8,6 +8,7 @@ use tidegate_model::{
     PoolId, WorkerId,
     api::{LeavePool, RegisterWorker, WorkerHeartbeat, WorkerView},
     contracts::CapabilityDescriptor,
+    strict,
 };
 
 use crate::{
@@ -251,8 +252,7 @@ async fn join(
     )
     .fetch_optional(&mut *tx)
     .await?;
-    let descriptor =
-        body.and_then(|body| serde_json::from_value::<CapabilityDescriptor>(body).ok());
+    let descriptor = body.and_then(|body| strict::from_value::<CapabilityDescriptor>(body).ok());
     let Some(descriptor) = descriptor else {
         return Ok(Join::NothingInForce);
     };

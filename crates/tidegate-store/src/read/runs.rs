@@ -10,6 +10,7 @@ use tidegate_model::{
     run::{
         ParkReason, PrioritySource, QuotaBucket, RunKind, RunState, ServiceClass, WaitMode, WaitOn,
     },
+    strict,
 };
 use uuid::Uuid;
 
@@ -501,7 +502,7 @@ impl Row {
         let Some(on) = &self.waits_on else {
             return Ok(None);
         };
-        let ask = self.wait_ask.clone().map(serde_json::from_value);
+        let ask = self.wait_ask.clone().map(strict::from_value);
         Ok(Some(Waiting {
             on: stored(on, "run_parked.waits_on")?,
             mode: self

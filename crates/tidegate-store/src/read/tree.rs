@@ -6,6 +6,7 @@ use tidegate_model::{
     RunId,
     api::{AnswerInput, Ask, InputView},
     limits::CHILD_RESULTS_MAX_BYTES,
+    strict,
 };
 
 use crate::{
@@ -116,8 +117,8 @@ impl TenantStore {
         rows.into_iter()
             .map(|row| {
                 let corrupt = |_| Error::Corrupt { what: "run_inputs" };
-                let ask: Ask = serde_json::from_value(row.ask).map_err(corrupt)?;
-                let answer: AnswerInput = serde_json::from_value(row.answer).map_err(corrupt)?;
+                let ask: Ask = strict::from_value(row.ask).map_err(corrupt)?;
+                let answer: AnswerInput = strict::from_value(row.answer).map_err(corrupt)?;
                 Ok(InputView {
                     ask_no: row.ask_no,
                     ask,

@@ -1,6 +1,6 @@
 //! Requirement classes: a small number for each digest of requirements, tenant included.
 
-use tidegate_model::{contracts::TaskRequirements, digest::Digest};
+use tidegate_model::{contracts::TaskRequirements, digest::Digest, strict};
 
 use crate::{Error, Fleet, TenantStore};
 
@@ -62,7 +62,7 @@ impl Fleet {
         .await?;
         Ok(rows
             .into_iter()
-            .map(|row| (row.class, serde_json::from_value(row.requirements).ok()))
+            .map(|row| (row.class, strict::from_value(row.requirements).ok()))
             .collect())
     }
 }

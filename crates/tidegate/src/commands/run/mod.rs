@@ -17,6 +17,7 @@ use tidegate_model::{
     api::{BulkOutcome, EffectView, RunView},
     contracts::Needs,
     run::PrioritySource,
+    strict,
 };
 
 pub use explain::{attempts, explained, reason};
@@ -303,7 +304,7 @@ fn in_question(effects: &[EffectView]) -> String {
 pub(crate) fn needs(text: Option<&str>) -> Outcome<Option<Needs>> {
     let Some(text) = text else { return Ok(None) };
     let written = files::json_or_file("--requirements", text)?;
-    serde_json::from_value(written).map(Some).map_err(|error| {
+    strict::from_value(written).map(Some).map_err(|error| {
         Failure::usage(format!("--requirements cannot be used: {error}")).remedy(
             "for example --requirements '{\"allowedRegions\": [\"eu-1\"], \"sandbox\": \"container\"}'; \
              docs/how-to/add-a-pool.md lists the members",
