@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sqlx::PgConnection;
 use tidegate_model::{ConversationId, RunId, api::MessageRole};
 
 use crate::{Error, Intent, TenantStore, error::stored, repeats::Outcome, written::Written};
@@ -77,6 +78,33 @@ impl TryFrom<RawMessage> for MessageRow {
     }
 }
 
+/// Begins a conversation; nothing where the tenant may not start anything new.
+pub(crate) async fn begin(
+    tx: &mut PgConnection,
+    tenant: &str,
+    conversation: ConversationId,
+    title: Option<String>,
+    user: Option<String>,
+) -> Result<Option<ConversationRow>, Error> {
+    let row = sqlx::query!(
+        r#"INSERT INTO conversations (tenant, conversation_id, title, user_name)
+           SELECT tenant, $2, $3, $4 FROM tenants WHERE tenant = $1 AND state = 'active'
+           RETURNING created_at"#,
+        tenant,
+        conversation.as_uuid(),
+        title,
+        user,
+    )
+    .fetch_optional(tx)
+    .await?;
+    Ok(row.map(|row| ConversationRow {
+        conversation_id: conversation,
+        title,
+        user,
+        created_at: row.created_at,
+    }))
+}
+
 impl TenantStore {
     /// Begins a conversation; nothing where the tenant may not start anything new.
     pub async fn create_conversation(
@@ -92,23 +120,8 @@ impl TenantStore {
             .once("create_conversation", intent, move |tx| {
                 let (tenant, title, user) = (tenant.clone(), title.clone(), user.clone());
                 Box::pin(async move {
-                    let row = sqlx::query!(
-                        r#"INSERT INTO conversations (tenant, conversation_id, title, user_name)
-                           SELECT tenant, $2, $3, $4 FROM tenants WHERE tenant = $1 AND state = 'active'
-                           RETURNING created_at"#,
-                        tenant,
-                        conversation.as_uuid(),
-                        title,
-                        user,
-                    )
-                    .fetch_optional(tx)
-                    .await?;
-                    Ok(Written::unchanged(row.map(|row| ConversationRow {
-                        conversation_id: conversation,
-                        title,
-                        user,
-                        created_at: row.created_at,
-                    })))
+                    let begun = begin(tx, &tenant, conversation, title, user).await?;
+                    Ok(Written::unchanged(begun))
                 })
             })
             .await?;

@@ -68,5 +68,6 @@ pub(super) fn view(tenant: &TenantId, row: ConversationRow) -> ConversationView 
         title: row.title,
         user: row.user,
         created_at: row.created_at,
+        turn: None,
     }
 }

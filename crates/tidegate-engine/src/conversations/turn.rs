@@ -1,4 +1,5 @@
-//! `POST /v1/conversations/{id}/turns`: the only way to a run of kind `conversation_turn` (R3.2, R3.7).
+//! `POST /v1/conversations/{id}/turns`: with the first turn of a conversation (`create`) the only way to a run of kind
+//! `conversation_turn` (R3.2, R3.7).
 
 use serde_json::json;
 use tidegate_model::{
@@ -21,6 +22,25 @@ pub async fn submit_turn(
     request: SubmitTurn,
     idempotency_key: Option<String>,
 ) -> Result<TurnAccepted, Error> {
+    let mut wanted = wanted(engine, principal, conversation_id, request)?;
+    wanted.idempotency_key = idempotency_key;
+    let accepted = accept(engine, principal, wanted).await?;
+    let repeated = accepted.repeated;
+    let run = accepted.view(engine, principal).await?;
+    Ok(TurnAccepted {
+        run_id: run.run_id,
+        state: run.state,
+        repeated,
+    })
+}
+
+/// The run that a turn asks for, without a key for repeats.
+pub(super) fn wanted(
+    engine: &Engine,
+    principal: &Principal,
+    conversation_id: ConversationId,
+    request: SubmitTurn,
+) -> Result<Wanted, Error> {
     if request.input.is_empty() {
         return Err(Error::invalid("input", "a turn needs a text"));
     }
@@ -28,35 +48,23 @@ pub async fn submit_turn(
     let route = format!("turns/{conversation_id}");
     let request_digest = engine.body_digest(&route, &(&user, &request))?;
     let message = json!({"text": request.input});
-    let accepted = accept(
-        engine,
-        principal,
-        Wanted {
-            kind: RunKind::ConversationTurn,
-            capability: request.capability.unwrap_or_else(Capability::chat),
-            needs: request.requirements.unwrap_or_default(),
-            input: message.clone(),
-            service_class: request.service_class,
-            priority: None,
-            deadline: request.deadline,
-            run_at: None,
-            max_attempts: None,
-            budget: RunBudget::default(),
-            turn: Some(Turn {
-                conversation_id,
-                message,
-            }),
-            user,
-            idempotency_key,
-            request_digest,
-        },
-    )
-    .await?;
-    let repeated = accepted.repeated;
-    let run = accepted.view(engine, principal).await?;
-    Ok(TurnAccepted {
-        run_id: run.run_id,
-        state: run.state,
-        repeated,
+    Ok(Wanted {
+        kind: RunKind::ConversationTurn,
+        capability: request.capability.unwrap_or_else(Capability::chat),
+        needs: request.requirements.unwrap_or_default(),
+        input: message.clone(),
+        service_class: request.service_class,
+        priority: None,
+        deadline: request.deadline,
+        run_at: None,
+        max_attempts: None,
+        budget: RunBudget::default(),
+        turn: Some(Turn {
+            conversation_id,
+            message,
+        }),
+        user,
+        idempotency_key: None,
+        request_digest,
     })
 }

@@ -76,6 +76,16 @@ pub(crate) async fn accept(
     principal: &Principal,
     wanted: Wanted,
 ) -> Result<Accepted, Error> {
+    let run = prepared(engine, principal, wanted).await?;
+    put(engine, principal.require_tenant()?, run).await
+}
+
+/// The run that a caller asked for, checked and ready to be written.
+pub(crate) async fn prepared(
+    engine: &Engine,
+    principal: &Principal,
+    wanted: Wanted,
+) -> Result<NewRun, Error> {
     let tenant = principal.require_tenant()?;
     if engine.is_draining() {
         return Err(Error::refused(
@@ -92,7 +102,7 @@ pub(crate) async fn accept(
         check_prompt(engine, class, &task, &wanted.input).await?;
     }
     let settings = engine.settings();
-    let run = NewRun {
+    Ok(NewRun {
         run_id: RunId::new(),
         scope: settings.execution_scope.clone(),
         kind: wanted.kind,
@@ -116,23 +126,27 @@ pub(crate) async fn accept(
         created_by: Some(principal.key_id),
         user: wanted.user,
         input: wanted.input,
-    };
-    put(engine, tenant, run).await
+    })
 }
 
-/// Writes the run, and says that its lane has got work.
-async fn put(engine: &Engine, tenant: &TenantId, run: NewRun) -> Result<Accepted, Error> {
-    let view = queued_view(tenant, &run, engine.needs_of(run.class));
-    let hint = LaneHint {
+/// The lane that a run will stand in.
+pub(crate) fn lane_of(tenant: &TenantId, run: &NewRun) -> LaneHint {
+    LaneHint {
         lane: LaneKey {
-            bucket: view.quota_bucket,
+            bucket: run.kind.quota_bucket(),
             tenant: tenant.clone(),
             class: run.class,
         },
         capability: run.capability.clone(),
         place: (1, -run.priority),
         created_ms: 0,
-    };
+    }
+}
+
+/// Writes the run, and says that its lane has got work.
+async fn put(engine: &Engine, tenant: &TenantId, run: NewRun) -> Result<Accepted, Error> {
+    let view = queued_view(tenant, &run, engine.needs_of(run.class));
+    let hint = lane_of(tenant, &run);
     let submitted = if run.turn.is_some() {
         engine
             .store()
@@ -232,17 +246,24 @@ fn answer(mut view: RunView, submitted: Submitted) -> Result<Accepted, Error> {
             queued: None,
         }),
         Submitted::Conflict => Err(tidegate_store::Error::IdempotencyConflict.into()),
-        Submitted::TenantInactive => Err(Error::refused(
-            Code::TenantSuspended,
-            "the tenant is suspended or deleted; an administrator can resume a suspended one with \
-             `tidegate tenant resume`",
-        )),
+        Submitted::TenantInactive => Err(tenant_inactive()),
         Submitted::NoConversation => Err(Error::not_found("conversation")),
-        Submitted::DeadlinePassed => Err(Error::invalid(
-            "deadline",
-            "the deadline has passed; give a later one, or none",
-        )),
+        Submitted::DeadlinePassed => Err(deadline_passed()),
     }
+}
+
+pub(crate) fn tenant_inactive() -> Error {
+    Error::refused(
+        Code::TenantSuspended,
+        "the tenant is suspended or deleted; an administrator can resume a suspended one with `tidegate tenant resume`",
+    )
+}
+
+pub(crate) fn deadline_passed() -> Error {
+    Error::invalid(
+        "deadline",
+        "the deadline has passed; give a later one, or none",
+    )
 }
 
 /// The class of some requirements; descendants of background roots have their own.

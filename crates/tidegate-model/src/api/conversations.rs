@@ -23,6 +23,9 @@ pub struct CreateConversation {
     /// `act_for_users` (R2.4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Its first turn, accepted together with it or not at all; for the same user unless it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<SubmitTurn>,
 }
 
 /// A conversation.
@@ -42,6 +45,9 @@ pub struct ConversationView {
     pub user: Option<String>,
     /// When it began.
     pub created_at: DateTime<Utc>,
+    /// The turn that it was begun with; only where it is begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnAccepted>,
 }
 
 text_enum! {
@@ -77,7 +83,7 @@ pub struct MessageView {
 }
 
 /// `POST /v1/conversations/{id}/turns`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SubmitTurn {

@@ -17,7 +17,7 @@ use tidegate_server::{
 
 use crate::{
     repeats::World,
-    rig::{Answer, Rig},
+    rig::{Answer, Rig, claim_body},
 };
 
 /// The document as the server serves it.
@@ -148,6 +148,144 @@ async fn every_answer_is_what_the_document_says() {
         }
     }
     assert!(checked.len() >= 45, "{}", checked.len());
+}
+
+/// A worker of which every answer is looked at.
+struct Watched<'a> {
+    world: &'a World,
+    contract: Contract,
+    checked: BTreeSet<(Verb, &'static str)>,
+}
+
+impl Watched<'_> {
+    /// A call of the worker protocol; `run` and `c1` stand for what the path names.
+    async fn call(&mut self, verb: Verb, end: &str, run: &str, body: Value) -> Value {
+        let mut routes = ROUTES.iter();
+        let route = routes
+            .find(|route| route.verb == verb && route.path.strip_prefix("/v1/worker/") == Some(end))
+            .expect(end);
+        let path = route.path.replace("{runId}", run).replace("{callId}", "c1");
+        let worker = &self.world.worker;
+        let answer = self
+            .world
+            .rig
+            .call(verb.as_str(), &path, worker, body)
+            .await;
+        self.contract.check(verb.as_str(), route.path, &answer);
+        self.checked.insert((route.verb, route.path));
+        match answer.status {
+            StatusCode::NO_CONTENT => Value::Null,
+            _ => answer.json(),
+        }
+    }
+
+    async fn post(&mut self, end: &str, run: &str, body: Value) -> Value {
+        self.call(Verb::Post, end, run, body).await
+    }
+
+    /// A new run under a lease: its id and its fence.
+    async fn claimed(&mut self) -> (String, Value) {
+        self.world.rig.submit(&self.world.member).await;
+        let leases = self.post("claim", "", claim_body(10_000)).await;
+        let run = leases["leases"][0]["run"]["runId"].as_str().unwrap();
+        (run.to_owned(), leases["leases"][0]["fence"].clone())
+    }
+}
+
+/// R4.1: a worker made from the document can read every answer of its protocol.
+#[tokio::test]
+async fn every_answer_to_a_worker_is_what_the_document_says() {
+    let world = World::new().await;
+    let contract = Contract::served_by(&world.rig).await;
+    let pools = world.rig.get("/v1/pools", &world.controller).await.json();
+    let epoch = pools["items"][0]["activeDescriptorEpoch"].clone();
+    let mut worker = Watched {
+        world: &world,
+        contract,
+        checked: BTreeSet::new(),
+    };
+    let joins = json!({"workerId": "w1", "incarnation": 1, "poolId": "builtin", "protocolVersion": 1,
+        "descriptorEpoch": epoch});
+    worker.post("register", "", joins).await;
+    let beat = json!({"workerId": "w1", "incarnation": 1, "occupied": 1});
+    worker.post("heartbeat", "", beat).await;
+    worker.post("claim", "", claim_body(0)).await;
+    lives_of_attempts(&mut worker).await;
+    let leaves = json!({"workerId": "w1", "incarnation": 1});
+    worker.call(Verb::Delete, "registration", "", leaves).await;
+    let all = ROUTES
+        .iter()
+        .filter(|route| route.repeats() == Repeats::Fence);
+    let all: BTreeSet<_> = all.map(|route| (route.verb, route.path)).collect();
+    assert_eq!(worker.checked, all);
+}
+
+/// One attempt that does everything and waits, and one for each other end; what is answered again, too.
+async fn lives_of_attempts(worker: &mut Watched<'_>) {
+    let (run, fence) = worker.claimed().await;
+    let event = json!({"seq": 3, "kind": "worker.note", "body": {"n": 1}});
+    for _ in 0..2 {
+        let events = json!({"fence": fence, "events": [event]});
+        worker.post("runs/{runId}/events", &run, events).await;
+        worker
+            .post(
+                "runs/{runId}/context",
+                &run,
+                json!({"fence": fence, "limit": 10}),
+            )
+            .await;
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let intent = json!({"fence": fence, "callId": "c1", "tool": "files/write", "argumentsDigest": digest,
+            "idempotent": false});
+        worker.post("runs/{runId}/effects", &run, intent).await;
+        let done = json!({"fence": fence, "outcome": "done", "result": {"text": "ok"}});
+        worker
+            .post("runs/{runId}/effects/{callId}", &run, done)
+            .await;
+        let child = json!({"fence": fence, "key": "a", "capability": "chat", "input": "hello"});
+        worker.post("runs/{runId}/children", &run, child).await;
+    }
+    let lost = json!({"runId": run, "fence": "9.9"});
+    let held = json!({"runId": run, "fence": fence});
+    let path = format!("/v1/runs/{run}/cancel");
+    for lease in [&held, &lost] {
+        worker.post("renew", "", json!({"leases": [lease]})).await;
+    }
+    let asks = json!({"fence": fence, "input": {"kind": "text", "prompt": "which?"}});
+    worker.post("runs/{runId}/wait", &run, asks).await;
+    let member = &worker.world.member;
+    worker.world.rig.post(&path, member, Value::Null).await;
+    let ends = [
+        (
+            "complete",
+            json!({"result": {"text": "hi"}, "usage": {"tokens": 3}}),
+        ),
+        (
+            "fail",
+            json!({"code": "WORKER_FAILED", "retryable": true, "usage": {"tokens": 3}}),
+        ),
+        ("release", json!({})),
+    ];
+    for (end, mut body) in ends {
+        let (run, fence) = worker.claimed().await;
+        if end == "release" {
+            let path = format!("/v1/runs/{run}/cancel");
+            worker
+                .world
+                .rig
+                .post(&path, &worker.world.member, Value::Null)
+                .await;
+            let told = json!({"leases": [{"runId": run, "fence": fence}]});
+            let told = worker.post("renew", "", told).await;
+            assert_eq!(told["cancel"].as_array().map(Vec::len), Some(1), "{told}");
+        }
+        body["fence"] = fence;
+        for _ in 0..if end == "release" { 1 } else { 2 } {
+            worker
+                .post(&format!("runs/{{runId}}/{end}"), &run, body.clone())
+                .await;
+        }
+    }
 }
 
 /// What an enum of the document is called there, and the texts of its members as they are sent.

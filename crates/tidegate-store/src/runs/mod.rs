@@ -6,5 +6,5 @@ pub mod submit;
 pub mod submit_many;
 
 pub use child::{NewChild, SubmittedChild};
-pub use submit::{NewRun, Place, Submitted, Turn};
+pub use submit::{Begun, FirstTurn, NewRun, Place, Submitted, Turn};
 pub use submit_many::Submission;

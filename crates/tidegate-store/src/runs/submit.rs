@@ -1,6 +1,7 @@
 //! Accepting a run: the cold row, its place, its first event, all or nothing (R3.1, R3.2).
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tidegate_model::{
@@ -11,8 +12,11 @@ use uuid::Uuid;
 
 use super::submit_many::Submission;
 use crate::{
-    Error, TenantStore,
+    Error, Intent, TenantStore,
     attempts::{bucket_number, turns::lock_conversations},
+    conversations::{self, ConversationRow},
+    repeats::Outcome,
+    written::Written,
 };
 
 /// A run to accept.
@@ -132,11 +136,124 @@ impl TenantStore {
     }
 }
 
+/// What became of a conversation that is begun with its first turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Begun {
+    /// Both are there, and the turn's run is in the queue.
+    Begun {
+        /// The conversation.
+        conversation: ConversationRow,
+        /// The run of its first turn.
+        run_id: RunId,
+        /// When it was accepted, by the database's clock.
+        accepted_at: DateTime<Utc>,
+    },
+    /// The tenant is suspended or deleted.
+    TenantInactive,
+    /// The deadline has passed by the database's clock.
+    DeadlinePassed,
+}
+
+impl Outcome for Begun {
+    fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Begun { .. })
+    }
+}
+
+/// A conversation and its first turn.
+#[derive(Debug, Clone)]
+pub struct FirstTurn {
+    /// The conversation's title.
+    pub title: Option<String>,
+    /// The user it is for.
+    pub user: Option<String>,
+    /// The turn's run, which carries no key of its own: the intent is that of both.
+    pub run: NewRun,
+}
+
+impl TenantStore {
+    /// Begins a conversation with its first turn, both or neither: where the turn is refused, no empty conversation stays.
+    pub async fn begin_with_turn(
+        &self,
+        first: FirstTurn,
+        queue_max_age_ms: i64,
+        intent: Option<&Intent>,
+    ) -> Result<Begun, Error> {
+        let tenant = self.key().to_owned();
+        let begun = self
+            .store()
+            .once("create_conversation", intent, move |tx| {
+                let (tenant, first) = (tenant.clone(), first.clone());
+                Box::pin(async move {
+                    let begun = begin_with_turn(tx, &tenant, first, queue_max_age_ms).await?;
+                    Ok(Written::unchanged(begun))
+                })
+            })
+            .await?;
+        Ok(begun.value)
+    }
+}
+
+async fn begin_with_turn(
+    tx: &mut PgConnection,
+    tenant: &str,
+    first: FirstTurn,
+    queue_max_age_ms: i64,
+) -> Result<Begun, Error> {
+    let FirstTurn { title, user, run } = first;
+    let turn = run.turn.as_ref().ok_or(NOT_WRITTEN)?;
+    // Before anything is written: nothing after it refuses.
+    match gate(tx, tenant, run.deadline).await? {
+        None => return Ok(Begun::TenantInactive),
+        Some(Gate { late: true }) => return Ok(Begun::DeadlinePassed),
+        Some(Gate { late: false }) => {}
+    }
+    let id = turn.conversation_id;
+    let Some(conversation) = conversations::begin(tx, tenant, id, title, user).await? else {
+        return Ok(Begun::TenantInactive);
+    };
+    let taken = take_turn(tx, tenant, id.as_uuid(), run.run_id).await?;
+    let taken = taken.ok_or(NOT_WRITTEN)?;
+    let written = insert(tx, tenant, &run, taken.number).await?;
+    let accepted_at = written.ok_or(NOT_WRITTEN)?;
+    place(tx, tenant, &run, taken, queue_max_age_ms).await?;
+    say(tx, tenant, turn, run.run_id).await?;
+    Ok(Begun::Begun {
+        conversation,
+        run_id: run.run_id,
+        accepted_at,
+    })
+}
+
 pub(super) const NOT_WRITTEN: Error = Error::RowCount {
     statement: "insert run",
     expected: 1,
     changed: 0,
 };
+
+/// What stands before a turn of an active tenant.
+struct Gate {
+    late: bool,
+}
+
+/// Nothing where the tenant may not start anything new.
+async fn gate(
+    tx: &mut PgConnection,
+    tenant: &str,
+    deadline: Option<DateTime<Utc>>,
+) -> Result<Option<Gate>, Error> {
+    let row = sqlx::query!(
+        r#"SELECT state = 'active' AS "active!", coalesce($2::timestamptz <= clock_timestamp(), false) AS "late!"
+           FROM tenants WHERE tenant = $1"#,
+        tenant,
+        deadline,
+    )
+    .fetch_optional(tx)
+    .await?;
+    Ok(row
+        .filter(|row| row.active)
+        .map(|row| Gate { late: row.late }))
+}
 
 /// A turn takes its number under its conversation's lock.
 async fn submit_turn(
@@ -146,17 +263,8 @@ async fn submit_turn(
     turn: &Turn,
     queue_max_age_ms: i64,
 ) -> Result<Submitted, Error> {
-    let gate = sqlx::query!(
-        r#"SELECT state = 'active' AS "active!", coalesce($2::timestamptz <= clock_timestamp(), false) AS "late!"
-           FROM tenants WHERE tenant = $1"#,
-        tenant,
-        run.deadline,
-    )
-    .fetch_optional(&mut *tx)
-    .await?;
-    let late = match gate {
-        Some(gate) if gate.active => gate.late,
-        _ => return Ok(Submitted::TenantInactive),
+    let Some(Gate { late }) = gate(tx, tenant, run.deadline).await? else {
+        return Ok(Submitted::TenantInactive);
     };
     let conversation = turn.conversation_id.as_uuid();
     lock_conversations(tx, &[(tenant.to_owned(), conversation)]).await?;

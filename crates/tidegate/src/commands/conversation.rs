@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use tidegate_model::{
     Capability, ConversationId,
-    api::{ConversationView, CreateConversation, MessageView, SubmitTurn},
+    api::{ConversationView, CreateConversation, MessageView, SubmitTurn, TurnAccepted},
     run::ServiceClass,
 };
 
@@ -97,7 +97,11 @@ impl ConversationCommand {
             } => {
                 let view = repeat
                     .on(&client)
-                    .create_conversation(&CreateConversation { title, user })
+                    .create_conversation(&CreateConversation {
+                        title,
+                        user,
+                        turn: None,
+                    })
                     .await?;
                 output.show(&view, |view| view.conversation_id.to_string());
                 Ok(Exit::Success)
@@ -128,24 +132,8 @@ impl Say {
     async fn run(self, context: &Context, client: &tidegate_client::Client) -> Outcome {
         let output = context.output;
         if self.input.is_empty() {
-            // Before a conversation is made for it, which would stay.
             return Err(Failure::usage("INPUT: a turn needs a text"));
         }
-        let conversation = if self.conversation == "new" {
-            let view = client
-                .create_conversation(&CreateConversation {
-                    user: self.user.clone(),
-                    ..CreateConversation::default()
-                })
-                .await?;
-            output.note(&format!("conversation {}", view.conversation_id));
-            view.conversation_id
-        } else {
-            self.conversation.parse().map_err(|error| {
-                Failure::usage(format!("{}: {error}", self.conversation))
-                    .remedy("`tidegate conversation new` prints one, or say `new`")
-            })?
-        };
         let body = SubmitTurn {
             input: self.input,
             capability: self.capability,
@@ -154,8 +142,16 @@ impl Say {
             deadline: self.deadline,
             user: self.user,
         };
-        let key = self.repeat.key();
-        let accepted = client.submit_turn(conversation, &body, key).await?;
+        let accepted = if self.conversation == "new" {
+            begin(context, &self.repeat.on(client), body).await?
+        } else {
+            let conversation = self.conversation.parse().map_err(|error| {
+                Failure::usage(format!("{}: {error}", self.conversation))
+                    .remedy("`tidegate conversation new` prints one, or say `new`")
+            })?;
+            let key = self.repeat.key();
+            client.submit_turn(conversation, &body, key).await?
+        };
         if self.no_wait {
             output.show(&accepted, |accepted| {
                 facts([
@@ -169,6 +165,32 @@ impl Say {
         output.note(&format!("run {}", accepted.run_id));
         run::follow(output, client, accepted.run_id, 0).await
     }
+}
+
+/// Begins a conversation with its first turn, in one call: a turn that is refused leaves no conversation.
+async fn begin(
+    context: &Context,
+    client: &tidegate_client::Client,
+    turn: SubmitTurn,
+) -> Outcome<TurnAccepted> {
+    let body = CreateConversation {
+        title: None,
+        user: turn.user.clone(),
+        turn: Some(turn),
+    };
+    let view = client.create_conversation(&body).await?;
+    let note = format!("conversation {}", view.conversation_id);
+    context.output.note(&note);
+    view.turn.ok_or_else(|| {
+        // A server before this release would have refused the member; so this one has lost it.
+        Failure::new(
+            Exit::Failed,
+            "the server began a conversation without its turn",
+        )
+        .remedy(
+            "say it again in that conversation, and give the server the release of this command",
+        )
+    })
 }
 
 fn list(conversations: &[ConversationView]) -> String {

@@ -253,6 +253,7 @@ pub async fn turn(client: &Client) -> RunId {
         .create_conversation(&CreateConversation {
             title: None,
             user: None,
+            turn: None,
         })
         .await
         .expect("conversation")

@@ -103,6 +103,20 @@ async fn conversations_are_listed_and_shown() {
         "{}",
         refused.stderr
     );
+    let late = [
+        "conversation",
+        "say",
+        "new",
+        "hi",
+        "--deadline",
+        "2020-01-01T00:00:00Z",
+    ];
+    let refused = world.with_key(&acme, &late).await;
+    assert!(
+        refused.stderr.contains("deadline has passed"),
+        "{}",
+        refused.stderr
+    );
     let list = world.told(&acme, &["conversation", "list"]).await;
     assert_eq!(list["items"].as_array().map(Vec::len), Some(0), "{list}");
     let titled = ["conversation", "new", "--title", "Sales"];

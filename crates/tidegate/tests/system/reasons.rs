@@ -158,6 +158,7 @@ impl World {
         let create = CreateConversation {
             title: None,
             user: None,
+            turn: None,
         };
         self.acme
             .create_conversation(&create)

@@ -11,6 +11,8 @@ use crate::{
 };
 
 /// Begins a conversation.
+///
+/// With `turn` its first turn is accepted in the same transaction: where the turn is refused, there is no conversation.
 #[utoipa::path(
     post,
     path = "/v1/conversations",
