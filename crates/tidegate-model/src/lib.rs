@@ -27,6 +27,7 @@ pub mod schedule;
 pub mod strict;
 pub mod text_enum;
 mod text_form;
+pub mod words;
 
 pub use codes::Code;
 pub use config::ConfigKind;

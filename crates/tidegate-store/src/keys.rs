@@ -256,6 +256,15 @@ impl Store {
         .await
     }
 
+    /// Whether the database has had its first key.
+    pub async fn has_bootstrap_key(&self) -> Result<bool, Error> {
+        Ok(
+            sqlx::query_scalar!(r#"SELECT EXISTS (SELECT FROM key_bootstrap) AS "done!""#)
+                .fetch_one(self.pool())
+                .await?,
+        )
+    }
+
     /// Revokes the first key and lets another one be made in its place.
     pub async fn take_back_bootstrap_key(
         &self,

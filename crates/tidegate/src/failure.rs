@@ -23,6 +23,8 @@ pub struct Failure {
     pub remedy: Option<String>,
     /// Finds the request in the server's log.
     pub request_id: Option<String>,
+    /// The first event that is kept, where those before it are gone.
+    pub first_seq: Option<i64>,
 }
 
 impl Failure {
@@ -34,6 +36,7 @@ impl Failure {
             code: None,
             remedy: None,
             request_id: None,
+            first_seq: None,
         }
     }
 
@@ -74,12 +77,16 @@ impl Failure {
                 "do what the messages say; docs/codes/ has a page for each code of a server",
             ),
         };
-        serde_json::json!({ "error": {
+        let mut error = serde_json::json!({
             "messages": self.messages,
             "code": self.code.as_deref().unwrap_or(code),
             "remedy": self.remedy.as_deref().filter(|text| !text.is_empty()).unwrap_or(remedy),
             "requestId": self.request_id,
-        }})
+        });
+        if let Some(first) = self.first_seq {
+            error["firstSeq"] = first.into();
+        }
+        serde_json::json!({ "error": error })
     }
 
     /// Says what to do.
@@ -131,6 +138,7 @@ impl From<tidegate_client::Error> for Failure {
             failure.messages.extend(problem.reasons.iter().cloned());
             failure.code = Some(problem.code.to_string());
             failure.request_id.clone_from(&problem.request_id);
+            failure.first_seq = problem.first_seq;
             failure.remedy = remedy_for(problem.code);
             return failure;
         }

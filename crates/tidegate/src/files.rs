@@ -34,16 +34,20 @@ pub fn json<T: DeserializeOwned>(flag: &str, path: &Path, what: &str, remedy: &s
     })
 }
 
-/// JSON of a flag, or of the file that it names with an `@` before.
-pub fn json_or_file(flag: &str, given: &str) -> Outcome<serde_json::Value> {
-    let example =
-        format!("for example {flag} '{{\"text\":\"hello\"}}', or {flag} @FILE with that in a file");
+/// JSON of a flag, or of the file that it names with an `@` before; `example` is such a JSON, which can be used as it is.
+pub fn json_or_file(flag: &str, given: &str, example: &str) -> Outcome<serde_json::Value> {
+    let example = format!("for example {flag} '{example}', or {flag} @FILE with that in a file");
     // No JSON begins so.
     if let Some(path) = given.strip_prefix('@') {
         return json(flag, Path::new(path), "JSON", &example);
     }
     serde_json::from_str(given)
         .map_err(|error| Failure::usage(format!("{flag} is no JSON: {error}")).remedy(example))
+}
+
+/// The input of a run.
+pub fn input(given: &str) -> Outcome<serde_json::Value> {
+    json_or_file("--input", given, r#"{"text":"hello"}"#)
 }
 
 #[cfg(test)]
@@ -61,7 +65,7 @@ mod tests {
         std::fs::write(at("good.json"), r#"{"text":"hello"}"#).unwrap();
         std::fs::write(at("bad.json"), "{\"text\":").unwrap();
         std::fs::write(at("bytes"), b"\"\xff\"").unwrap();
-        let good = json_or_file("--input", &format!("@{}", at("good.json")));
+        let good = input(&format!("@{}", at("good.json")));
         assert_eq!(good.unwrap(), json!({"text": "hello"}));
         for (file, wrong, remedy) in [
             ("missing", "cannot read", "that is there"),
@@ -69,7 +73,7 @@ mod tests {
             ("bad.json", "is no JSON", "--input @FILE"),
             ("bytes", "is no JSON", "--input @FILE"),
         ] {
-            let failure = json_or_file("--input", &format!("@{}", at(file))).unwrap_err();
+            let failure = input(&format!("@{}", at(file))).unwrap_err();
             let said = failure.messages.join("\n");
             assert!(
                 said.starts_with("--input: ") && said.contains(wrong),
@@ -85,8 +89,8 @@ mod tests {
             listed.messages[0].contains("tools[0]: expected an object, found a list"),
             "{listed:?}"
         );
-        assert_eq!(json_or_file("--input", "7").unwrap(), json!(7));
-        let failure = json_or_file("--input", "{").unwrap_err();
+        assert_eq!(input("7").unwrap(), json!(7));
+        let failure = input("{").unwrap_err();
         assert!(failure.messages[0].starts_with("--input is no JSON"));
     }
 }

@@ -33,6 +33,12 @@ pub async fn bootstrap(store: &Store, by: &str) -> Result<CreatedKey, Error> {
 /// Makes a super_admin key besides those there are, for whoever has proved to hold the key of the database's secrets; `by`
 /// is the user of the operating system.
 pub async fn recover(store: &Store, by: &str) -> Result<CreatedKey, Error> {
+    if !store.has_bootstrap_key().await? {
+        return Err(Error::refused(
+            Code::StateConflict,
+            "this database has had no first key that could be lost; make it with `tidegate key bootstrap`",
+        ));
+    }
     let (secret, key) = operator_key("recovery")?;
     let written = store.insert_key(key, &Author::shell(by)).await?;
     shown(store, written, &secret).await

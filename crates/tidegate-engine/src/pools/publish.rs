@@ -122,6 +122,9 @@ fn check_lists(descriptor: &CapabilityDescriptor) -> Result<(), Error> {
     set("qualityGates", &descriptor.quality_gates, |gate| {
         &gate.capability
     })?;
+    if let Some(model) = &descriptor.model {
+        set("model.modalities", &model.modalities, |modality| modality)?;
+    }
     // Several ranges of one capability are alternatives.
     set("schemas", &descriptor.schemas, |range| {
         (

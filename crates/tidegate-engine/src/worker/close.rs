@@ -7,15 +7,18 @@ use tidegate_model::{
     Code, Fence, RunId, TenantId,
     api::{AttemptAnswer, CompleteRun, FailRun, LeaseRef, MessageRole, NewMessage, ReleaseRun},
     limits,
-    run::{AttemptOutcome, QuotaBucket},
+    run::{AttemptOutcome, ParkReason, QuotaBucket},
 };
 use tidegate_policy::{
     estimates,
     retry::{Disposition, Report, after_attempt},
 };
-use tidegate_store::attempts::{
-    close::{CloseReport, Closed, Closer, Rules, Step},
-    waits::Wait,
+use tidegate_store::{
+    attempts::{
+        close::{CloseReport, Closed, Closer, Rules, Step},
+        waits::Wait,
+    },
+    read::runs::{RunPlace, RunRow},
 };
 
 use super::held::lease_lost;
@@ -267,8 +270,23 @@ pub(super) async fn or_repeated(
     let run = runs.runs(&[lease.run_id]).await?.pop().ok_or(lost)?;
     Ok(AttemptAnswer {
         state: run.state(),
-        retry_in_ms: None,
+        retry_in_ms: match report {
+            Report::Failed { .. } => left_of_backoff(&run),
+            _ => None,
+        },
     })
+}
+
+/// What is left of the time that a failed attempt's run waits before it is tried again; nothing where it is not.
+fn left_of_backoff(run: &RunRow) -> Option<i64> {
+    match &run.place {
+        RunPlace::Queued(_) => Some(0),
+        RunPlace::Parked(parked) if parked.why == ParkReason::RetryBackoff => {
+            let left = parked.due.map(|due| (due - run.read_at).num_milliseconds());
+            Some(left.unwrap_or(0).max(0))
+        }
+        RunPlace::Parked(_) | RunPlace::Running(_) | RunPlace::Ended(_) => None,
+    }
 }
 
 /// What becomes of the attempts that their holders end at the same time; nothing where a lease is lost. They are closed step

@@ -5,7 +5,7 @@ use serde_json::Value;
 use tidegate_model::{
     Code, PoolId,
     api::{LeavePool, PROTOCOL_VERSION, RegisterWorker, WorkerHeartbeat, WorkerView},
-    strict,
+    strict, words,
 };
 use tidegate_store::pools::workers::{Heard, Join};
 
@@ -86,7 +86,7 @@ pub async fn heartbeat(
     let heartbeat: WorkerHeartbeat = strict::from_value(body).map_err(|error| {
         let path = error.path().to_string();
         let field = if path == "." { "$" } else { &path };
-        Error::invalid(field, format!("no heartbeat: {}", error.inner()))
+        Error::invalid(field, words::plain(&error.inner().to_string()))
     })?;
     check_incarnation(heartbeat.incarnation)?;
     if !(0..=OCCUPIED_MAX).contains(&heartbeat.occupied) {

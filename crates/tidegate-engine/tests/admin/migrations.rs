@@ -146,8 +146,13 @@ async fn objects_of_another_program_are_named() {
         execute(&db, theirs).await;
         let here = pool(&db.url());
         let refused = migrate(&here, &applicant("0.1.0")).await.unwrap_err();
-        let named = matches!(&refused, MigrateError::Foreign { name: theirs } if theirs == name);
-        assert!(named, "{theirs}: {refused}");
+        // Who only looks is not told to migrate it.
+        let looked = check(&here, "0.1.0").await.unwrap_err();
+        let shown = status(&here).await.unwrap_err();
+        for refused in [&refused, &looked, &shown] {
+            let named = matches!(refused, MigrateError::Foreign { name: theirs } if theirs == name);
+            assert!(named, "{theirs}: {refused}");
+        }
         let made: i64 = sqlx::query_scalar(
             "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname <> $1",
         )
@@ -209,10 +214,14 @@ async fn migrations_of_another_program_are_not_ours() {
         "INSERT INTO _sqlx_migrations VALUES (1, 'theirs', now(), true, '\\x00', 0)",
     )
     .await;
-    let refused = migrate(&pool(&db.url()), &applicant("0.1.0"))
-        .await
-        .unwrap_err();
-    assert!(matches!(refused, MigrateError::Foreign { .. }), "{refused}");
+    let here = pool(&db.url());
+    for refused in [
+        migrate(&here, &applicant("0.1.0")).await.unwrap_err(),
+        check(&here, "0.1.0").await.unwrap_err(),
+        status(&here).await.unwrap_err(),
+    ] {
+        assert!(matches!(refused, MigrateError::Foreign { .. }), "{refused}");
+    }
     let tables: i64 =
         sqlx::query_scalar("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
             .fetch_one(db.pool())

@@ -28,8 +28,9 @@ async fn a_descriptor_never_changes() {
     assert!(first.digest.starts_with("sha256:"));
     let revision = engine.store().last_revision().await.unwrap();
     assert_eq!(
-        publish(1, descriptor(1, &["chat", "ocr"])).await.unwrap(),
-        first
+        publish(1, descriptor(1, &["ocr", "chat"])).await.unwrap(),
+        first,
+        "lists are sets"
     );
     assert_eq!(engine.store().last_revision().await.unwrap(), revision);
     assert_eq!(
@@ -243,6 +244,11 @@ fn bad_members() -> Vec<(&'static str, serde_json::Value, &'static str)> {
             "model",
             json!({"contextTokens": 0, "modalities": []}),
             "model.contextTokens",
+        ),
+        (
+            "model",
+            json!({"contextTokens": 1, "modalities": ["text", "image", "text"]}),
+            "model.modalities[2]",
         ),
         ("runtimeDigest", json!(""), "runtimeDigest"),
     ]

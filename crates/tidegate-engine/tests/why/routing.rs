@@ -552,6 +552,32 @@ async fn a_worker_shows_its_runtime_before_it_is_given_work() {
     assert_eq!(claim(2).await.expect("given").leases.len(), 1);
 }
 
+/// R5.2: where the descriptor names no runtime, a worker may say what it runs all the same, ahead of one that does; what is
+/// said for one epoch counts for no other.
+#[tokio::test]
+async fn a_runtime_may_be_shown_before_it_is_asked_for() {
+    let world = World::new(settings()).await;
+    open(&world, "gpu", &["ocr"], json!({})).await;
+    let run = world.submit(task("ocr")).await;
+    join(&world, joining(1, 1, Some("sha256:aa")))
+        .await
+        .expect("joined");
+    let by = worker_of("gpu");
+    let claim = || worker::claim::claim(&world.engine, &by, claiming(1));
+    assert_eq!(ids(&claim().await.expect("given").leases), [run]);
+    let asking = descriptor("gpu", 2, &["ocr"], json!({"runtimeDigest": "sha256:aa"}));
+    publish(&world.engine, &asking).await;
+    put_in_force(&world.engine, "gpu", Some(1), 2, None)
+        .await
+        .expect("in force");
+    let run = world.submit(task("ocr")).await;
+    assert_eq!(code(claim().await).0, Code::DescriptorEpochStale);
+    join(&world, joining(1, 2, Some("sha256:aa")))
+        .await
+        .expect("joined");
+    assert_eq!(ids(&claim().await.expect("given").leases), [run]);
+}
+
 /// O-10, R5.2: what an earlier start of a worker still says is refused, stands in the audit log, and changes nothing; a
 /// heartbeat says nothing but occupancy.
 #[tokio::test]

@@ -21,7 +21,7 @@ pub struct RegisterWorker {
     pub protocol_version: i32,
     /// The epoch whose descriptor it was built for; the one in force.
     pub descriptor_epoch: i64,
-    /// What it runs; that of the descriptor where it names one.
+    /// What it runs; that of the descriptor where it names one. Where it names none, it is kept and compared with nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_digest: Option<String>,
 }

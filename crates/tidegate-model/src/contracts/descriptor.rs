@@ -93,6 +93,29 @@ impl CapabilityDescriptor {
             expires_at: health.valid_until,
         }
     }
+
+    /// The same descriptor in the one order that its digest is made of: its lists are sets.
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
+        self.capabilities.sort();
+        self.labels.sort();
+        self.regions.sort();
+        self.resource_scopes.sort();
+        if let Some(model) = &mut self.model {
+            model.modalities.sort();
+        }
+        self.schemas.sort_by_cached_key(|range| {
+            let (task, result) = (range.task.to_string(), range.result.to_string());
+            (range.capability.clone(), task, result)
+        });
+        self.tools
+            .sort_by_cached_key(|tool| (tool.name.clone(), tool.version.to_string()));
+        self.runtimes
+            .sort_by_cached_key(|runtime| (runtime.name.clone(), runtime.version.to_string()));
+        self.quality_gates
+            .sort_by_cached_key(|gate| gate.capability.clone());
+        self
+    }
 }
 
 crate::text_enum! {

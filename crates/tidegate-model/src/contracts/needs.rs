@@ -97,7 +97,11 @@ impl Needs {
         set(&mut self.resource_scopes);
         set(&mut self.allowed_regions);
         self.tools.sort_by(|a, b| {
-            (&a.name, a.versions.to_string()).cmp(&(&b.name, b.versions.to_string()))
+            (&a.name, a.versions.to_string(), &a.schema_digest).cmp(&(
+                &b.name,
+                b.versions.to_string(),
+                &b.schema_digest,
+            ))
         });
         self.tools.dedup();
         self.runtimes.sort_by(|a, b| {
@@ -197,6 +201,12 @@ mod tests {
             canonical_digest(&one).unwrap(),
             canonical_digest(&other).unwrap()
         );
+        let digest = |of: &str| format!("sha256:{}", of.repeat(64));
+        let pinned = |digests: [&str; 4]| {
+            let tool = |of| json!({"name": "fs/read", "versions": "*", "schemaDigest": digest(of)});
+            requirements(json!({"tools": digests.map(tool)}))
+        };
+        assert_eq!(pinned(["a", "b", "a", "a"]), pinned(["b", "a", "b", "b"]));
         let plain = requirements(json!({}));
         assert_ne!(
             canonical_digest(&one).unwrap(),

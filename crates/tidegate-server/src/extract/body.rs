@@ -14,10 +14,10 @@ use tidegate_model::{
     Code,
     api::Problem,
     limits::{JSON_DEPTH_MAX, REQUEST_MAX_BYTES, RESULT_MAX_BYTES},
-    strict,
+    strict, words,
 };
 
-use super::{nul, words};
+use super::nul;
 use crate::problem::Failure;
 
 /// A client that sends its body more slowly than this is not served. Reading has this time to itself: what the handler

@@ -9,7 +9,6 @@ mod media;
 mod nul;
 mod path;
 mod query;
-mod words;
 
 pub(crate) use body::whole;
 pub use body::{JsonBody, LargeBody, NoBody};

@@ -4,9 +4,8 @@ use std::{fmt::Display, str::FromStr};
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
-use tidegate_model::Code;
+use tidegate_model::{Code, words};
 
-use super::words;
 use crate::problem::Failure;
 
 /// The parameters of a path, in their order, each read as its id.

@@ -3,9 +3,8 @@
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
-use tidegate_model::{Code, api::Problem};
+use tidegate_model::{Code, api::Problem, words};
 
-use super::words;
 use crate::problem::Failure;
 
 /// The query, read into `T`; a problem names the parameter.

@@ -71,6 +71,36 @@ async fn the_same_end_again_is_answered_again() {
     assert_eq!(again.problem().code, Code::LeaseLost);
 }
 
+/// R4.2: who hears the answer to a failure late hears how much of the backoff is left, as the first answer said how much
+/// there is.
+#[tokio::test]
+async fn a_repeated_failure_says_when_it_is_tried_again() {
+    let rig = Rig::with(|settings| {
+        settings.backoff_base_ms = 600_000;
+        settings.backoff_max_ms = 600_000;
+    })
+    .await;
+    let acme = rig.tenant("acme").await;
+    let worker = rig.key(Role::Worker, "", "builtin").await;
+    rig.submit(&acme).await;
+    let lease = rig.claim(&worker).await;
+    let fields = json!({"code": "TOOL_TIMEOUT", "retryable": true, "retryAfterMs": 60_000});
+    let mut least = i64::MAX;
+    for _ in 0..3 {
+        let ended = end(&rig, &worker, &lease, "fail", &fields).await.json();
+        let left = ended["retryInMs"].as_i64().expect("a time");
+        assert!(left > 0 && left <= least, "{left} of {least}");
+        least = left;
+    }
+    let run = lease["run"]["runId"].as_str().unwrap();
+    let again = rig
+        .post(&format!("/v1/runs/{run}/requeue"), &acme, json!({}))
+        .await;
+    assert!(again.status.is_success(), "{again:?}");
+    let ended = end(&rig, &worker, &lease, "fail", &fields).await;
+    assert_eq!(ended.json()["retryInMs"], 0, "{ended:?}");
+}
+
 /// Bad input: a run fails with what a worker can mean, never in the platform's own words; the refusal names the others.
 #[tokio::test]
 async fn a_worker_fails_a_run_with_codes_of_its_own() {

@@ -150,7 +150,7 @@ pub async fn migrate_with(
 pub async fn check(pool: &PgPool, server_version: &str) -> Result<Report, MigrateError> {
     let mut connection = connect(pool).await?;
     suits(&mut connection).await?;
-    let applied = applied(&mut connection).await?;
+    let applied = applied_by_us(&mut connection).await?;
     let pending = pending(&applied, &[])?;
     if !pending.is_empty() {
         return Err(MigrateError::Pending(
@@ -175,7 +175,7 @@ pub async fn reach(pool: &PgPool) -> Result<(), MigrateError> {
 pub async fn status(pool: &PgPool) -> Result<Vec<MigrationStatus>, MigrateError> {
     let mut connection = connect(pool).await?;
     suits(&mut connection).await?;
-    let applied = applied(&mut connection).await?;
+    let applied = applied_by_us(&mut connection).await?;
     let log = migration_log(&mut connection).await?;
     connection.close().await?;
     let mut all: Vec<MigrationStatus> = Vec::new();
@@ -389,12 +389,8 @@ async fn apply_missing(
     let before = applied(connection).await?;
     // Refuse before the first change, where there is anything to judge by.
     let mut warning = None;
-    let has_cluster = exists(connection, "cluster").await?;
-    refuse_foreign(&before, has_cluster)?;
-    if before.is_empty() {
-        refuse_taken(connection).await?;
-    }
-    if has_cluster {
+    refuse_others(connection, &before).await?;
+    if !before.is_empty() {
         warning = compatible(connection, &applicant.server_version, &before).await?;
     }
     let pending = pending(&before, sets)?;
@@ -415,6 +411,35 @@ async fn apply_missing(
     }
     note(connection, applicant).await?;
     Ok(report)
+}
+
+/// What is applied to a database that is ours, or nobody's yet. Told to who only looks, too: "run `tidegate migrate`" would
+/// be wrong of another program's database.
+async fn applied_by_us(connection: &mut PgConnection) -> Result<Vec<Applied>, MigrateError> {
+    loop {
+        let before = applied(connection).await?;
+        let Err(error) = refuse_others(connection, &before).await else {
+            return Ok(before);
+        };
+        // Without the lock: what looks foreign may be what another instance has migrated since.
+        let moved = applied(connection).await?.len() != before.len();
+        if !(moved && matches!(error, MigrateError::Foreign { .. })) {
+            return Err(error);
+        }
+    }
+}
+
+/// Refuses a database in which another program has what is ours.
+async fn refuse_others(
+    connection: &mut PgConnection,
+    applied: &[Applied],
+) -> Result<(), MigrateError> {
+    let has_cluster = exists(connection, "cluster").await?;
+    refuse_foreign(applied, has_cluster)?;
+    if applied.is_empty() {
+        refuse_taken(connection).await?;
+    }
+    Ok(())
 }
 
 /// The first migration makes the table `cluster` and is recorded with it: one without the other is another program's.

@@ -83,7 +83,8 @@ async fn publish(
     let unreadable = |_| Error::Corrupt {
         what: "capability descriptor",
     };
-    let digest = canonical_digest(descriptor).map_err(unreadable)?;
+    // Of the content: the same one in another order is no other descriptor.
+    let digest = canonical_digest(&descriptor.clone().in_order()).map_err(unreadable)?;
     let body = serde_json::to_value(descriptor).map_err(unreadable)?;
     let capabilities: Vec<String> = descriptor
         .capabilities

@@ -170,14 +170,20 @@ async fn recover(context: &Context) -> Outcome<()> {
     let keyring = database::keyring(&settings)?;
     let store = database::open(&settings)?;
     let by = database::operator();
-    database::prepare(
+    let prepared = database::prepare(
         &store,
         &by,
         Migrations::Check,
         Some(&keyring),
         database::AT_ONCE,
-    )
-    .await?;
+    );
+    if let Err(failure) = prepared.await {
+        if database::is_empty(&store).await {
+            let first = "nothing was lost here: `tidegate key bootstrap` makes the tables and the first key";
+            return Err(failure.remedy(first));
+        }
+        return Err(failure);
+    }
     database::check_key(&store, &keyring).await?;
     let created = keys::recover(&store, &database::user())
         .await

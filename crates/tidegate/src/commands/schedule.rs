@@ -113,7 +113,7 @@ impl Put {
             overlap: self.overlap,
             run: ScheduledRun {
                 capability: self.capability,
-                input: files::json_or_file("--input", &self.input)?,
+                input: files::input(&self.input)?,
                 service_class: self.service_class,
                 priority: self.priority,
                 max_attempts: self.max_attempts,

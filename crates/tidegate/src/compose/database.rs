@@ -138,6 +138,12 @@ pub async fn prepare(
     }
 }
 
+/// Whether nothing was ever migrated in a database that can be.
+pub async fn is_empty(store: &Store) -> bool {
+    let known = migrate::status(store.pool()).await;
+    known.is_ok_and(|all| all.iter().all(|migration| migration.applied_at.is_none()))
+}
+
 fn unreachable(cause: &str, remedy: Option<&str>, patience: Duration) -> Failure {
     let tried = match patience.as_secs() {
         0 => String::new(),

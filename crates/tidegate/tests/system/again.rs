@@ -134,6 +134,16 @@ async fn conversations_are_listed_and_shown() {
 async fn a_lost_first_key_is_recovered_with_the_key_of_the_secrets() {
     let world = World::new().await;
     let recover = ["key", "bootstrap", "--recover", "--json"];
+    // Where there has been none, there is nothing to recover, whether the tables are there or not.
+    for nobodys in [TestDb::empty().await, TestDb::new().await] {
+        let refused = run(with_database(&nobodys, &recover)).await;
+        assert_ne!(refused.code(), 0);
+        assert!(
+            refused.stderr.contains("`tidegate key bootstrap`"),
+            "{}",
+            refused.stderr
+        );
+    }
     let refused = run(with_database(&world.db, &["key", "bootstrap"])).await;
     let refused = refused.failed_with(1);
     assert!(refused.stderr.contains("--recover"), "{}", refused.stderr);

@@ -17,7 +17,7 @@ use tidegate_model::{
     api::{BulkOutcome, EffectView, RunView},
     contracts::Needs,
     run::PrioritySource,
-    strict,
+    strict, words,
 };
 
 pub use explain::{attempts, explained, reason};
@@ -303,11 +303,48 @@ fn in_question(effects: &[EffectView]) -> String {
 /// What a run needs besides its capability, as `--requirements` gives it.
 pub(crate) fn needs(text: Option<&str>) -> Outcome<Option<Needs>> {
     let Some(text) = text else { return Ok(None) };
-    let written = files::json_or_file("--requirements", text)?;
+    let written = files::json_or_file("--requirements", text, NEEDS_EXAMPLE)?;
     strict::from_value(written).map(Some).map_err(|error| {
-        Failure::usage(format!("--requirements cannot be used: {error}")).remedy(
-            "for example --requirements '{\"allowedRegions\": [\"eu-1\"], \"sandbox\": \"container\"}'; \
-             docs/how-to/add-a-pool.md lists the members",
-        )
+        let what = words::plain(&error.inner().to_string());
+        let said = match error.path().to_string().as_str() {
+            "." => format!("--requirements: {what}"),
+            path => format!("--requirements: {path}: {what}"),
+        };
+        Failure::usage(said).remedy(format!(
+            "for example --requirements '{NEEDS_EXAMPLE}'; docs/how-to/add-a-pool.md lists the members"
+        ))
     })
+}
+
+/// Requirements that some pool could meet.
+const NEEDS_EXAMPLE: &str = r#"{"allowedRegions": ["eu-1"], "sandbox": "container"}"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bad input: whatever is wrong with requirements, the example that is shown is one of requirements.
+    #[test]
+    fn what_is_wrong_with_requirements_is_answered_with_right_ones() {
+        for (given, said) in [
+            ("{", "--requirements is no JSON"),
+            ("@/nowhere/needs.json", "cannot read"),
+            (
+                r#"{"sandbox": null}"#,
+                "sandbox: expected text, found null; leave the field out",
+            ),
+            (r#"{"gpu": 1}"#, "gpu"),
+            (
+                r#"{"tools": [["a/b", "*"]]}"#,
+                "tools[0]: expected an object, found a list",
+            ),
+        ] {
+            let failure = needs(Some(given)).unwrap_err();
+            assert!(failure.messages[0].contains(said), "{failure:?}");
+            let remedy = failure.remedy.unwrap();
+            let shown = remedy.contains(NEEDS_EXAMPLE) || said == "cannot read";
+            assert!(shown, "{remedy}");
+        }
+        assert!(needs(Some(NEEDS_EXAMPLE)).unwrap().is_some());
+    }
 }

@@ -62,7 +62,7 @@ impl Submit {
         let body = SubmitRun {
             capability: self.capability,
             requirements: needs(self.requirements.as_deref())?,
-            input: files::json_or_file("--input", &self.input)?,
+            input: files::input(&self.input)?,
             service_class: self.service_class,
             priority: self.priority,
             deadline: self.deadline,

@@ -74,13 +74,11 @@ fn why(view: &RunView) -> Failure {
 /// An error of the stream, with what to do at a command line.
 fn failed(error: tidegate_client::Error, run_id: RunId) -> Failure {
     let pruned = error.code() == Some(Code::EventsPruned);
-    let first = match &error {
-        tidegate_client::Error::Problem(problem) => problem.first_seq,
-        _ => None,
-    };
     let failure = Failure::from(error);
     if pruned {
-        let after = first.map_or_else(|| "N".to_owned(), |first| (first - 1).to_string());
+        let after = failure
+            .first_seq
+            .map_or_else(|| "N".to_owned(), |first| (first - 1).to_string());
         return failure.remedy(format!(
             "read on from there: `tidegate run watch {run_id} --after {after}`"
         ));
@@ -103,6 +101,8 @@ mod tests {
             problem.first_seq = Some(41);
             failed(problem.into(), run_id)
         };
+        let document = told(Code::EventsPruned).document();
+        assert_eq!(document["error"]["firstSeq"], 41, "{document}");
         let pruned = told(Code::EventsPruned).remedy.expect("a remedy");
         assert!(
             pruned.contains(&format!("run watch {run_id} --after 40`")),

@@ -5,14 +5,21 @@ const QUOTED_MAX_CHARS: usize = 100;
 
 /// The message of a reader, for those who read the contract and not this code. Messages of the ids and names of the
 /// contract pass unchanged.
-pub(super) fn plain(what: &str) -> String {
+pub fn plain(what: &str) -> String {
     if let Some((kind, rest)) = what
         .strip_prefix("invalid ")
         .and_then(|rest| rest.split_once(": "))
         && let Some((found, expected)) = rest.rsplit_once(", expected ")
         && matches!(kind, "type" | "value")
     {
-        return format!("expected {}, found {}", wanted(expected), seen(found));
+        let wanted = wanted(expected);
+        return match seen(found).as_str() {
+            // Where it may be absent, that is how nothing is said; where it may not, the next refusal says so.
+            "null" => {
+                format!("expected {wanted}, found null; leave the field out, or give a value")
+            }
+            found => format!("expected {wanted}, found {found}"),
+        };
     }
     if let Some((word, known)) = what
         .strip_prefix("unknown variant `")
@@ -95,7 +102,7 @@ fn seen(found: &str) -> String {
 }
 
 /// The beginning of a text that a caller chose.
-pub(super) fn short(text: &str) -> String {
+pub fn short(text: &str) -> String {
     match text.char_indices().nth(QUOTED_MAX_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -120,6 +127,10 @@ mod tests {
             (
                 "invalid type: string \"a, expected b\", expected struct Budget",
                 "expected an object, found the text \"a, expected b\"",
+            ),
+            (
+                "invalid type: null, expected a string",
+                "expected text, found null; leave the field out, or give a value",
             ),
             ("invalid digit found in string", "expected a whole number"),
             (
