@@ -34,6 +34,10 @@ const EVENTS_PER_READ: i64 = 32;
 const HANDED_ON_MAX_BYTES: i32 = 4 << 10;
 /// Events that a subscriber may be behind before it has to read for itself.
 const BEHIND_MAX: usize = 64;
+/// What waits for the slow readers of one run, in bytes of the events' text, whatever a worker writes.
+const WAITING_MAX_BYTES: usize = 256 << 10;
+const _: () =
+    assert!(BEHIND_MAX * (HANDED_ON_MAX_BYTES.unsigned_abs() as usize) <= WAITING_MAX_BYTES);
 /// One connection in so many may read for streams.
 const POOL_SHARE: u32 = 4;
 

@@ -73,25 +73,41 @@ pub struct Pruned {
     pub largest_batch: u64,
 }
 
-/// How long until a pass, by a number from 0 to 1.
-fn pause(is_first: bool, jitter: f64) -> Duration {
-    if is_first {
-        FIRST.mul_f64(1.0 + jitter)
-    } else {
-        EVERY.mul_f64(0.75 + 0.5 * jitter)
+/// How long until each pass, from the start on; `jitter` gives numbers from 0 to 1.
+struct Pauses<J> {
+    jitter: J,
+    next: Next,
+}
+
+enum Next {
+    First,
+    Later,
+}
+
+impl<J: FnMut() -> f64> Pauses<J> {
+    const fn new(jitter: J) -> Self {
+        let next = Next::First;
+        Self { jitter, next }
+    }
+
+    fn next(&mut self) -> Duration {
+        let jitter = (self.jitter)();
+        match std::mem::replace(&mut self.next, Next::Later) {
+            Next::First => FIRST.mul_f64(1.0 + jitter),
+            Next::Later => EVERY.mul_f64(0.75 + 0.5 * jitter),
+        }
     }
 }
 
 /// Prunes soon after the start and then every ten minutes until stopped.
 pub async fn run(engine: Engine, stop: CancellationToken) {
     let mut trouble = Trouble::new("pruning old runs");
-    let mut is_first = true;
+    let mut pauses = Pauses::new(crate::clock::jitter);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause(is_first, crate::clock::jitter())) => {}
+            () = tokio::time::sleep(pauses.next()) => {}
         }
-        is_first = false;
         let keep = Keep::of(engine.settings());
         // A pass over a backlog is long; it is cut between two batches.
         let Some(done) = stop.run_until_cancelled(pass(&engine, keep)).await else {
@@ -183,13 +199,10 @@ mod tests {
     /// R24.3: a server that is started anew every few minutes prunes too, and those that start together do so apart.
     #[test]
     fn the_first_pass_follows_soon_after_the_start() {
-        for (is_first, jitter, seconds) in [
-            (true, 0.0, 30),
-            (true, 1.0, 60),
-            (false, 0.0, 450),
-            (false, 1.0, 750),
-        ] {
-            assert_eq!(pause(is_first, jitter), Duration::from_secs(seconds));
+        for (jitter, seconds) in [(0.0, [30, 450, 450]), (1.0, [60, 750, 750])] {
+            let mut pauses = Pauses::new(|| jitter);
+            let passes = seconds.map(|_| pauses.next());
+            assert_eq!(passes, seconds.map(Duration::from_secs));
         }
     }
 

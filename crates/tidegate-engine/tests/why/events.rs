@@ -10,6 +10,7 @@ use tidegate_model::{
     api::{AppendEvents, Lease, NewEvent, RunEvent},
     event::EventKind,
 };
+use tidegate_store::read::events::{Followed, StreamPosition};
 
 use crate::rig::{World, member, settings, task};
 
@@ -101,6 +102,30 @@ async fn events_of_every_size_arrive() {
     let sizes = all.iter().filter_map(|event| event.body["text"].as_str());
     assert_eq!(sizes.map(str::len).collect::<Vec<_>>(), SIZES);
     assert_eq!(all.last().expect("an end").kind, EventKind::RunEnded);
+}
+
+/// R4.6: what waits for slow readers has no large events in it, however well they could be packed: those are read by who
+/// wants them.
+#[tokio::test]
+async fn large_events_are_not_held_for_slow_readers() {
+    let world = World::new(settings()).await;
+    let run = world.submit(task("chat")).await;
+    let lease = world.expect_start(&PoolId::builtin(), run).await;
+    for (seq, size) in (lease.next_seq..).zip([10, 900, 1_100, 900_000]) {
+        note(&world.engine, &lease, seq, size).await;
+    }
+    let from = StreamPosition {
+        tenant: lease.run.tenant.clone(),
+        run_id: run,
+        after: lease.next_seq - 1,
+    };
+    let fleet = world.engine.store().fleet();
+    let found = fleet.events_after(&[from], 10, 1_000).await.expect("read");
+    let large = found
+        .iter()
+        .map(|(_, _, event)| matches!(event, Followed::Large(_)));
+    assert_eq!(large.collect::<Vec<_>>(), [false, false, true, true]);
+    assert!(found.iter().map(|(.., event)| event.seq()).is_sorted());
 }
 
 /// R4.6: from the start to the end, live, resumed in the middle, and again after all is over.
