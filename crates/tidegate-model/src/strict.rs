@@ -11,8 +11,8 @@
 use std::fmt;
 
 use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess,
-    VariantAccess, Visitor,
+    self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer as _,
+    MapAccess, SeqAccess, VariantAccess, Visitor, value::MapAccessDeserializer,
 };
 
 /// What could not be read, with the path of the value at fault.
@@ -107,11 +107,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
 
     fn deserialize_enum<V: Visitor<'de>>(
         self,
-        name: &'static str,
+        _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Self::Error> {
-        self.0.deserialize_enum(name, variants, Any(visitor))
+        // Not as the format reads an enum: of JSON that is neither a text nor an object it says that it is no JSON.
+        self.0.deserialize_any(Word { visitor, variants })
     }
 
     fn is_human_readable(&self) -> bool {
@@ -200,6 +201,33 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Object<V> {
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<V::Value, A::Error> {
         self.visitor.visit_map(Strict(members))
+    }
+}
+
+/// Who takes one of some words, alone or as the name of what comes with it.
+struct Word<V> {
+    visitor: V,
+    variants: &'static [&'static str],
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Word<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "one of {}", self.variants.join(", "))
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<V::Value, E> {
+        self.visitor.visit_enum(word.into_deserializer())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<V::Value, A::Error> {
+        let named = MapAccessDeserializer::new(members);
+        self.visitor.visit_enum(Strict(named))
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, variants: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_enum(Strict(variants))
     }
 }
 
@@ -352,11 +380,39 @@ mod tests {
             for error in [by_value, by_text] {
                 assert_eq!(error.path().to_string(), path, "{text}");
                 let said = error.inner().to_string();
-                // The reader of JSON values refuses lists for variants by itself.
+                // A list for the members of a variant is refused by its reader.
                 let refused = said.contains("found a list; write {…}")
-                    || said == "invalid type: sequence, expected struct variant";
+                    || said.starts_with("invalid type: sequence, expected struct variant");
                 assert!(refused, "{said}");
             }
+        }
+    }
+
+    /// Bad input: what is no word is a value of the wrong type, and no broken JSON.
+    #[test]
+    fn a_word_is_asked_for_by_its_words() {
+        for (given, found) in [
+            (json!({"shape": 7}), "integer `7`"),
+            (json!({"shape": true}), "boolean `true`"),
+            (json!({"shape": ["dot"]}), "sequence"),
+        ] {
+            let text = given.to_string();
+            let by_value = from_value::<Drawing>(given).unwrap_err();
+            let by_text = from_slice::<Drawing>(text.as_bytes()).unwrap_err();
+            for error in [by_value, by_text] {
+                assert_eq!(error.path().to_string(), "shape", "{text}");
+                assert!(error.inner().is_data(), "{error}");
+                let expected =
+                    format!("invalid type: {found}, expected one of dot, line, box, nothing");
+                assert!(error.inner().to_string().starts_with(&expected), "{error}");
+            }
+        }
+        let two = br#"{"shape": {"dot": {"x": 1}, "line": [{"x": 1}, {"x": 1}]}}"#;
+        assert!(from_slice::<Drawing>(two).is_err());
+        for unknown in [r#"{"shape": "star"}"#, r#"{"shape": {"star": {}}}"#] {
+            let error = from_slice::<Drawing>(unknown.as_bytes()).unwrap_err();
+            let said = error.inner().to_string();
+            assert!(said.starts_with("unknown variant `star`"), "{said}");
         }
     }
 

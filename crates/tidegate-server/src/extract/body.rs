@@ -355,6 +355,18 @@ mod tests {
         assert!(detail.contains("members by name: runId, fence"), "{detail}");
     }
 
+    /// Bad input: a null for a word is no broken JSON, and the refusal says to leave it out.
+    #[test]
+    fn a_null_for_a_word_is_answered_with_the_words() {
+        let json = r#"{"capability":"a","requirements":{"sandbox":null}}"#;
+        let failure = parse::<SubmitRun>(json.as_bytes()).expect_err("a null");
+        let problem = failure.problem();
+        assert_eq!(problem.field.as_deref(), Some("requirements.sandbox"));
+        let detail = problem.detail.as_deref().expect("a detail");
+        let expected = "expected one of none, process, container, vm, found null; leave the field out, or give a value";
+        assert_eq!(detail, expected);
+    }
+
     #[test]
     fn elements_of_lists_are_named_by_their_position() {
         let json = r#"{"leases":[{"runId":"run_1","fence":"1.1"}]}"#;

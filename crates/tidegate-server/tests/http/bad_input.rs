@@ -52,6 +52,8 @@ const BODIES: &str = r#"
     INVALID_ARGUMENT budget.tokens   {"capability":"chat","budget":{"tokens":1e30}}
     UNKNOWN_FIELD    budget.credits  {"capability":"chat","budget":{"credits":1}}
     INVALID_ARGUMENT budget          {"capability":"chat","input":"hi","budget":[1000]}
+    INVALID_ARGUMENT requirements.sandbox {"capability":"chat","input":"hi","requirements":{"sandbox":null}}
+    INVALID_ARGUMENT serviceClass    {"capability":"chat","input":"hi","serviceClass":7}
     INVALID_ARGUMENT requirements    {"capability":"chat","input":"hi","requirements":[["pii"]]}
     INVALID_ARGUMENT requirements.tools[0] {"capability":"chat","input":"hi","requirements":{"tools":[["web/search","*"]]}}
     INVALID_ARGUMENT maxAttempts     {"capability":"chat","maxAttempts":0}
