@@ -201,8 +201,8 @@ mod tests {
     fn the_first_pass_follows_soon_after_the_start() {
         for (jitter, seconds) in [(0.0, [30, 450, 450]), (1.0, [60, 750, 750])] {
             let mut pauses = Pauses::new(|| jitter);
-            let passes = seconds.map(|_| pauses.next());
-            assert_eq!(passes, seconds.map(Duration::from_secs));
+            let waited = seconds.map(|_| pauses.next());
+            assert_eq!(waited, seconds.map(Duration::from_secs));
         }
     }
 

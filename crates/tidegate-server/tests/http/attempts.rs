@@ -85,12 +85,12 @@ async fn a_repeated_failure_says_when_it_is_tried_again() {
     rig.submit(&acme).await;
     let lease = rig.claim(&worker).await;
     let fields = json!({"code": "TOOL_TIMEOUT", "retryable": true, "retryAfterMs": 60_000});
-    let mut least = i64::MAX;
+    let mut shortest = i64::MAX;
     for _ in 0..3 {
         let ended = end(&rig, &worker, &lease, "fail", &fields).await.json();
         let left = ended["retryInMs"].as_i64().expect("a time");
-        assert!(left > 0 && left <= least, "{left} of {least}");
-        least = left;
+        assert!(left > 0 && left <= shortest, "{left} of {shortest}");
+        shortest = left;
     }
     let run = lease["run"]["runId"].as_str().unwrap();
     let again = rig

@@ -74,8 +74,8 @@ async fn a_conversation_is_begun_with_its_turn_or_not_at_all() {
     assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
     assert_eq!(first.json(), again.json());
     assert_eq!(again.headers["idempotent-replayed"], "true");
-    let (begun, turn) = (first.json(), first.json()["turn"].clone());
-    let conversation = begun["conversationId"].as_str().unwrap();
+    let (made, turn) = (first.json(), first.json()["turn"].clone());
+    let conversation = made["conversationId"].as_str().unwrap();
     let shown = rig
         .get(&format!("/v1/conversations/{conversation}"), &acme)
         .await;
