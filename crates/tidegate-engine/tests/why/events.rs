@@ -89,8 +89,12 @@ async fn events_of_every_size_arrive() {
     let lease = world.expect_start(&PoolId::builtin(), run).await;
     let mut live = follow(&world.engine, run, lease.next_seq - 1).await;
     for (seq, size) in (lease.next_seq..).zip(SIZES) {
+        let mut coming = Box::pin(next(&mut live));
+        // It waits for what is handed on: asked for after it was written, each would be read from the history.
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut coming).await;
+        assert!(early.is_err(), "{early:?}");
         note(&world.engine, &lease, seq, size).await;
-        let event = tokio::time::timeout(Duration::from_secs(3), next(&mut live))
+        let event = tokio::time::timeout(Duration::from_secs(3), coming)
             .await
             .expect("before the stream looks again by itself")
             .expect("the note");
