@@ -34,8 +34,8 @@ const LEASE_KEYS_MAX: usize = 200_000;
 const IN_TREES_MAX: usize = 50_000;
 /// The most requirement classes that are remembered.
 const CLASSES_MAX: usize = 100_000;
-/// The most grants that are remembered as verified.
-const VERIFIED_MAX: usize = 10_000;
+/// The most grants that are remembered as verified: each takes 15 kB at most, and a tenth of that usually.
+const VERIFIED_MAX: usize = 4_000;
 /// The most submissions of one statement.
 const SUBMISSIONS_MAX: usize = 500;
 /// The most attempts that one transaction closes.

@@ -163,7 +163,7 @@ fn subjects<'a>(
     claims: &'a Claims,
 ) -> Vec<Subject<'a>> {
     let (grant, mut fresh) = (grant(), Fresh(0));
-    let signed = signer.sign(&grant, &fresh.next()).expect("signed");
+    let whole = signer.sign(&grant, &fresh.next()).expect("signed");
     let leased = signed
         .call_lease(&lease(), now(), &fresh.next())
         .expect("leased");
@@ -183,18 +183,18 @@ fn subjects<'a>(
     };
     let known = verifier.signatures(leased.as_str(), now()).expect("good");
     let size = |token: &SignedGrant| Some(token.as_str().len());
-    let (for_lease, mut others) = (signed.clone(), Fresh(1 << 40));
-    let signed_size = size(&signed);
+    let (for_lease, mut others) = (whole.clone(), Fresh(1 << 40));
+    let whole_size = size(&whole);
     let paseto = token.clone();
     vec![
-        Subject::new("grant: sign", signed_size, move || {
+        Subject::new("grant: sign", whole_size, move || {
             signer.sign(&grant, &fresh.next()).expect("signed");
         }),
         Subject::new("grant: narrow to a call lease", size(&leased), move || {
             let lease = for_lease.call_lease(&lease(), now(), &others.next());
             lease.expect("leased");
         }),
-        Subject::new("grant: check", signed_size, check(signed)),
+        Subject::new("grant: check", whole_size, check(whole)),
         Subject::new("grant: check a call lease", size(&leased), check(leased)),
         Subject::new(
             "grant: check one narrowed twice",

@@ -103,8 +103,8 @@ fn check(keys: &PublishedGrantKeys, token: &str) -> Outcome<Option<GrantProblem>
     let now = crate::time::now();
     Ok(match verifier.signatures(token, now) {
         Err(problem) => Some(problem),
-        Ok(verified) => {
-            let at = verified.claims().ends_at();
+        Ok(proven) => {
+            let at = proven.claims().ends_at();
             (now >= at).then_some(GrantProblem::Expired { at })
         }
     })
