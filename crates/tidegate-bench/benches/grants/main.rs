@@ -164,7 +164,7 @@ fn subjects<'a>(
 ) -> Vec<Subject<'a>> {
     let (grant, mut fresh) = (grant(), Fresh(0));
     let whole = signer.sign(&grant, &fresh.next()).expect("signed");
-    let leased = signed
+    let leased = whole
         .call_lease(&lease(), now(), &fresh.next())
         .expect("leased");
     let fewer = CallTerms {

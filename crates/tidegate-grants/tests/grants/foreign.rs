@@ -52,6 +52,8 @@ fn our_words_are_taken_from_anybody() {
 fn everything_else_is_refused() {
     for code in [
         r#"grant(9, "model/default", 1000);"#,
+        r#"check if amount($n), $n <= 5; grant(9, "model/default", 1000);"#,
+        "check if amount($n), $n <= 5; amount($n) <- resource($r), calls($n);",
         "time(2000-01-01T00:00:00Z);",
         "amount(0);",
         "amount($n) <- resource($r), calls($n);",

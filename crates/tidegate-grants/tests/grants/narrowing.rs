@@ -119,8 +119,8 @@ fn a_call_lease_is_bound_in_every_way() {
         expires_at: after(seconds),
     };
     let held = token.call_lease(&lease(60, 4), now(), &entropy()).unwrap();
-    let verified = verifier.signatures(held.as_str(), now()).unwrap();
-    verified.is_call_lease(now()).unwrap();
+    let proven = verifier.signatures(held.as_str(), now()).unwrap();
+    proven.is_call_lease(now()).unwrap();
     assert!(
         verifier
             .signatures(token.as_str(), now())

@@ -88,7 +88,7 @@ impl Signing {
         words.push(self.url.clone());
         words.extend(args.iter().map(|&arg| arg.to_owned()));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let shell = Proc::new("sh").args(&[&["-c"][..], &words].concat());
+        let shell = Proc::new("sh").args([&["-c"][..], &words].concat());
         run(shell.env("INPUT", input.display().to_string())).await
     }
 
