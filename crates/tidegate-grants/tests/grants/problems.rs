@@ -100,7 +100,7 @@ fn what_cannot_be_read_is_not_signed() {
     let mut long = many.clone();
     long.grants.truncate(60);
     for (index, held) in long.grants.iter_mut().enumerate() {
-        held.resource = resource(&format!("tool/{}/{index}", "a".repeat(200)));
+        held.resource = resource(&format!("tool/{}/{index}", "a".repeat(100)));
     }
     let mut twice = good.clone();
     twice.grants[1].resource = twice.grants[0].resource.clone();

@@ -218,7 +218,7 @@ mod tests {
             "pool/builtin",
             "tool/crm/search",
             "model/default",
-            "tenant_budget/acme",
+            "tenant/acme/slots",
         ] {
             assert!(good.parse::<ResourceName>().is_ok(), "{good}");
         }
