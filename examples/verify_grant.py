@@ -54,8 +54,8 @@ def allows(lease, resource, amount, call, at, known_fence=(0, 0), known_lease_fe
         "generation": known_fence[0], "number": known_fence[1],
         "lease_generation": known_lease_fence[0], "lease_number": known_lease_fence[1],
     })  # fmt: skip
-    limits = question.limits()
-    limits.max_facts, limits.max_iterations, limits.max_time = 200, 10, timedelta(seconds=1)
+    limits = question.limits()  # facts and rounds bound the work; the time is for a machine in need
+    limits.max_facts, limits.max_iterations, limits.max_time = 200, 10, timedelta(seconds=5)
     question.set_limits(limits)
     question.build(lease).authorize()
 
