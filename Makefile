@@ -53,7 +53,7 @@ soak: setup ## MINUTES (60) and CLAIMS (0) of load while everything goes wrong, 
 		--test-threads=1 --nocapture soak $(ARGS)
 
 # By package, not by workspace: the failpoints of the test kit must not be in what is measured.
-bench-%: setup ## one benchmark by name: bench-queue (ARGS="--help" says what it takes)
+bench-%: setup ## one benchmark by name: bench-queue, bench-grants (ARGS="--help" says what it takes)
 	$(CARGO) build $(LOCKED) --profile bench --package tidegate
 	$(CARGO) bench $(LOCKED) --package tidegate-bench --bench $* -- $(ARGS)
 

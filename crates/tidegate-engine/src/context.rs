@@ -9,6 +9,7 @@ use std::{
 };
 
 use quick_cache::sync::Cache;
+use tidegate_grants::Verified;
 use tidegate_model::{
     Capability, InstanceId, RunId, TenantId,
     contracts::{Needs, TaskRequirements},
@@ -33,6 +34,8 @@ const LEASE_KEYS_MAX: usize = 200_000;
 const IN_TREES_MAX: usize = 50_000;
 /// The most requirement classes that are remembered.
 const CLASSES_MAX: usize = 100_000;
+/// The most grants that are remembered as verified: each takes 15 kB at most, and a tenth of that usually.
+const VERIFIED_MAX: usize = 4_000;
 /// The most submissions of one statement.
 const SUBMISSIONS_MAX: usize = 500;
 /// The most attempts that one transaction closes.
@@ -77,6 +80,9 @@ struct Inner {
     tasks: Cache<i32, Option<Arc<TaskRequirements>>>,
     pools: Pools,
     events: EventHub,
+    /// Grants whose signatures were found right, by the digest of the token, and what they say: neither changes. What they
+    /// allow is asked anew each time.
+    verified_tokens: Cache<[u8; 32], Arc<Verified>>,
     submissions: Combiner<Submission, Submitted>,
     endings: Combiner<CloseReport, Option<Closed>>,
     draining: AtomicBool,
@@ -95,6 +101,7 @@ impl Engine {
             tasks: Cache::new(CLASSES_MAX),
             pools: Pools::default(),
             events: EventHub::new(&parts.settings),
+            verified_tokens: Cache::new(VERIFIED_MAX),
             submissions: Combiner::new(SUBMISSIONS_MAX),
             endings: Combiner::new(ENDINGS_MAX),
             draining: AtomicBool::new(false),
@@ -130,6 +137,11 @@ impl Engine {
     /// The streams of runs' events on this instance.
     pub fn events(&self) -> &EventHub {
         &self.0.events
+    }
+
+    /// Grants whose signatures were found right.
+    pub(crate) fn verified_tokens(&self) -> &Cache<[u8; 32], Arc<Verified>> {
+        &self.0.verified_tokens
     }
 
     /// What this instance keeps of the platform.

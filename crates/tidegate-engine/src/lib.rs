@@ -20,6 +20,7 @@ pub mod conversations;
 pub mod digests;
 pub mod error;
 pub mod events;
+pub mod grants;
 pub mod instances;
 pub mod keys;
 pub mod lanes;

@@ -19,6 +19,7 @@ use crate::{
     cache::{Droppable, VersionedCache},
     catalog::resolved::ResolvedCatalog,
     config_bus::ConfigBus,
+    grants::KeySet,
     ready::Probed,
     redis_link::RedisState,
     secrets::Keyring,
@@ -57,6 +58,8 @@ caches! {
     catalog: () => Arc<ResolvedCatalog>, emptied by [Provider, Model, ToolServer, Cluster], at most 1;
     /// Tiers and overrides of all tenants. Platform-wide: each look-up names its tenant.
     tiers: () => Arc<Tiers>, emptied by [Tier, Tenant], at most 1;
+    /// The keys that sign grants, opened. Platform-wide: a grant names its tenant itself.
+    grant_keys: () => Arc<KeySet>, emptied by [GrantKey, Cluster], at most 1;
 }
 
 impl Caches {

@@ -49,6 +49,7 @@ impl Engine {
         });
         engine.observe_generation().await?;
         crate::pools::ensure_builtin(&engine).await?;
+        crate::grants::ensure_first(&engine).await?;
         let last = engine.store().last_revision().await.map_err(Error::from)?;
         engine.platform().bus.serve(last);
         crate::instances::heartbeat::beat(&engine).await?;

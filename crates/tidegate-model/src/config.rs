@@ -19,6 +19,8 @@ text_enum! {
         Tier = "tier",
         /// A descriptor was published or an epoch moved.
         Pool = "pool",
+        /// A key of grants was replaced.
+        GrantKey = "grant_key",
         /// The database came from another history, or its secrets were sealed anew.
         Cluster = "cluster",
     }

@@ -68,6 +68,8 @@ uuid_ids! {
     ConversationId, "conv_", "conversation id";
     /// An API key (R2.1); not the secret.
     KeyId, "key_", "key id";
+    /// A reservation of resources (R7.1).
+    AdmissionId, "adm_", "admission id";
     /// A running server process.
     InstanceId, "ins_", "instance id";
     /// One HTTP request.

@@ -33,5 +33,6 @@ pub use codes::Code;
 pub use config::ConfigKind;
 pub use fence::Fence;
 pub use ids::{
-    Capability, ConversationId, InstanceId, KeyId, PoolId, RequestId, RunId, TenantId, WorkerId,
+    AdmissionId, Capability, ConversationId, InstanceId, KeyId, PoolId, RequestId, RunId, TenantId,
+    WorkerId,
 };

@@ -197,6 +197,7 @@ pub static ROUTES: &[Route] = &[
     open("/livez"),
     open("/readyz"),
     open("/openapi.json"),
+    open("/.well-known/tidegate-keys"),
     route(
         Verb::Get,
         "/metrics",
@@ -297,6 +298,8 @@ pub static ROUTES: &[Route] = &[
     admin(Verb::Delete, "/v1/admin/tool-servers/{name}", PLATFORM),
     admin(Verb::Get, "/v1/admin/policy-generation", POOL_READERS),
     admin(Verb::Post, "/v1/admin/policy-generation", PLATFORM),
+    admin(Verb::Get, "/v1/admin/grant-keys", PLATFORM),
+    admin(Verb::Post, "/v1/admin/grant-keys/rotate", PLATFORM),
     admin(Verb::Get, "/v1/admin/audit", ADMINISTRATORS),
     admin(Verb::Get, "/v1/admin/revisions", PLATFORM),
     admin(Verb::Get, "/v1/admin/instances", PLATFORM),

@@ -15,6 +15,7 @@ pub mod duties;
 pub mod effects;
 pub mod error;
 pub mod events;
+pub mod grant_keys;
 pub mod instances;
 pub mod keys;
 pub mod lanes;

@@ -12,17 +12,20 @@ pub enum SealedTable {
     Providers,
     /// Environments of tool servers.
     ToolServers,
+    /// Private halves of keys that sign grants.
+    GrantKeys,
 }
 
 impl SealedTable {
     /// Every table with a sealed column; the row of `cluster` is apart.
-    pub const ALL: [Self; 2] = [Self::Providers, Self::ToolServers];
+    pub const ALL: [Self; 3] = [Self::GrantKeys, Self::Providers, Self::ToolServers];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Providers => "providers",
             Self::ToolServers => "tool_servers",
+            Self::GrantKeys => "grant_keys",
         }
     }
 }
@@ -83,6 +86,16 @@ impl Store {
                 )
                 .fetch_all(self.pool())
                 .await?,
+                SealedTable::GrantKeys => sqlx::query_as!(
+                    Row,
+                    r#"SELECT name, sealed AS "envelope!", sealed_key AS "key_id!" FROM grant_keys
+                       WHERE sealed_key <> $1 AND name > $2 ORDER BY name LIMIT $3"#,
+                    key_id,
+                    after,
+                    limit,
+                )
+                .fetch_all(self.pool())
+                .await?,
             };
         Ok(rows
             .into_iter()
@@ -122,6 +135,17 @@ impl Store {
                 .execute(self.pool())
                 .await?
             }
+            SealedTable::GrantKeys => {
+                sqlx::query!(
+                    "UPDATE grant_keys SET sealed = $3, sealed_key = $4 WHERE name = $1 AND sealed = $2",
+                    row.name,
+                    row.sealed.envelope,
+                    with.envelope,
+                    with.key_id,
+                )
+                .execute(self.pool())
+                .await?
+            }
         };
         Ok(done.rows_affected() == 1)
     }
@@ -133,6 +157,7 @@ impl Store {
             r#"SELECT key_id AS "key_id!", count(*) AS "rows!" FROM (
                    SELECT sealed_key AS key_id FROM providers UNION ALL
                    SELECT sealed_key FROM tool_servers UNION ALL
+                   SELECT sealed_key FROM grant_keys UNION ALL
                    SELECT key_check_id FROM cluster UNION ALL
                    SELECT digest_key_id FROM cluster) s
                WHERE key_id IS NOT NULL GROUP BY key_id ORDER BY key_id"#

@@ -113,6 +113,12 @@ enum Command {
     /// Execution pools and what they offer
     #[command(subcommand)]
     Pool(commands::pool::PoolCommand),
+    /// What a grant or a call lease says, and whether it is good
+    #[command(subcommand)]
+    Grant(commands::grant::GrantCommand),
+    /// The keys that sign grants
+    #[command(subcommand)]
+    GrantKey(commands::grant_key::GrantKeyCommand),
     /// Hold a conversation
     #[command(subcommand)]
     Conversation(commands::conversation::ConversationCommand),
@@ -168,6 +174,8 @@ impl Cli {
             Command::Model(command) => command.run(&context).await,
             Command::Tool(command) => command.run(&context).await,
             Command::Pool(command) => command.run(&context).await,
+            Command::Grant(command) => command.run(&context).await,
+            Command::GrantKey(command) => command.run(&context).await,
             Command::Conversation(command) => command.run(&context).await,
             Command::Run(command) => command.run(&context).await,
             Command::Schedule(command) => command.run(&context).await,

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::{items::Items, lexer::Kind, report::Finding};
 
-const PURE: &[&str] = &["crates/tidegate-model/src/", "crates/tidegate-policy/src/"];
+const PURE: &[&str] = &[
+    "crates/tidegate-model/src/",
+    "crates/tidegate-policy/src/",
+    "crates/tidegate-grants/src/",
+];
 
 /// Paths as they are written, and why not.
 const BANNED: &[(&[&str], &str)] = &[

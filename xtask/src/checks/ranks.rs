@@ -64,8 +64,14 @@ const RULES: &[Rule] = &[
         why: "a decision is a pure function of its inputs",
     },
     Rule {
-        name: "tidegate-client",
+        name: "tidegate-grants",
         rank: 1,
+        never: &[PURE],
+        why: "whoever checks a grant links it: time and entropy are handed in",
+    },
+    Rule {
+        name: "tidegate-client",
+        rank: 2,
         never: &[&["sqlx", "axum", "redis"]],
         why: "it is what a stranger's program links",
     },
@@ -131,8 +137,9 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Crates of the workspace that one crate may use although others of that rank may not.
-const CLIENT_SEES_ONLY: (&str, &str) = ("tidegate-client", "tidegate-model");
+/// The crates of the workspace that the client may use: what a stranger's program needs, and nothing of the server.
+const CLIENT: &str = "tidegate-client";
+const CLIENT_SEES_ONLY: &[&str] = &["tidegate-model", "tidegate-grants"];
 
 pub fn check(root: &Path, tree: &Tree, metadata: &Metadata) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -218,10 +225,10 @@ fn misplaced(rule: &Rule, dependency: &Dependency) -> Option<(String, String)> {
     if dependency.is_dev() || rule.rank == DEV_ONLY {
         return None;
     }
-    if rule.name == CLIENT_SEES_ONLY.0 && target.name != CLIENT_SEES_ONLY.1 {
+    if rule.name == CLIENT && !CLIENT_SEES_ONLY.contains(&target.name) {
         return Some((
             format!("`{}` depends on `{}`", rule.name, target.name),
-            format!("it may see `{}` only", CLIENT_SEES_ONLY.1),
+            format!("it may see `{}` only", CLIENT_SEES_ONLY.join("` and `")),
         ));
     }
     (target.rank >= rule.rank).then(|| {
@@ -311,12 +318,13 @@ mod tests {
     }
 
     #[test]
-    fn the_client_sees_the_model_alone() {
-        assert!(found("tidegate-client", &[("tidegate-model", None)]).is_empty());
-        assert_eq!(
-            found("tidegate-client", &[("tidegate-embedded", None)]).len(),
-            1
-        );
+    fn the_client_sees_the_model_and_the_grants_alone() {
+        for seen in ["tidegate-model", "tidegate-grants"] {
+            assert!(found("tidegate-client", &[(seen, None)]).is_empty());
+        }
+        for unseen in ["tidegate-embedded", "tidegate-policy"] {
+            assert_eq!(found("tidegate-client", &[(unseen, None)]).len(), 1);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod administration;
 mod catalogue;
 mod conversations;
+mod grants;
 mod me;
 mod pools;
 mod probes;

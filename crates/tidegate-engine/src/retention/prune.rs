@@ -141,6 +141,7 @@ pub async fn pass(engine: &Engine, keep: Keep) -> Result<Pruned, Error> {
     }
     if let Some(duty) = walk.duty().await? {
         walk.fleet.prune_passes(PASSES_PER_BATCH).await?;
+        walk.fleet.prune_grant_keys().await?;
         walk.fleet.leave_duty(duty).await?;
     }
     Ok(walk.pruned)

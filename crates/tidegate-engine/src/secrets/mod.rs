@@ -9,7 +9,7 @@ mod rotate;
 pub use cluster::{ClusterKeys, idle_previous_key, open_cluster, refuse_wrong_key};
 pub use keyring::{Keyring, Place};
 pub(crate) use rotate::row_place;
-pub use rotate::{Rotation, SecretsStatus, Servers, UnreadableRow, rotate, status};
+pub use rotate::{Rotation, SecretsStatus, Servers, UnreadableRow, rotate, status, stored_again};
 
 use tidegate_store::{catalog::Sealed, instances::WithoutKey};
 

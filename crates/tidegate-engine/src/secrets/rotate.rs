@@ -59,6 +59,21 @@ pub(crate) fn row_place(table: SealedTable, name: &str) -> Place<'_> {
     }
 }
 
+/// How a secret is stored again where nothing opens it.
+pub const fn stored_again(table: SealedTable) -> &'static str {
+    match table {
+        SealedTable::Providers => {
+            "store it again with `tidegate provider set`; others are not affected"
+        }
+        SealedTable::ToolServers => {
+            "store it again with `tidegate tool set`; others are not affected"
+        }
+        SealedTable::GrantKeys => {
+            "`tidegate grant-key rotate` makes new ones; what was signed stays good"
+        }
+    }
+}
+
 /// What a rotation does about servers that run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Servers {

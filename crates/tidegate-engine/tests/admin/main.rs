@@ -12,6 +12,7 @@ mod catalog;
 mod config;
 mod database_tls;
 mod generations;
+mod grants;
 mod isolation;
 mod keys;
 mod listener;

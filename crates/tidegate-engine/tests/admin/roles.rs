@@ -1,6 +1,6 @@
 use std::{future::Future, pin::Pin};
 
-use tidegate_engine::{Engine, Error, Principal, catalog, keys, me, ops, pools, tenants};
+use tidegate_engine::{Engine, Error, Principal, catalog, grants, keys, me, ops, pools, tenants};
 use tidegate_model::{
     Code, KeyId,
     api::{
@@ -49,6 +49,8 @@ const CALLS: &[(&str, &[Role], Call)] = calls! {
     "pools::policy_generation": [SuperAdmin, PoolController] => |e, p| pools::policy_generation(e, p);
     "pools::set_policy_generation": [SuperAdmin] => |e, p| pools::set_policy_generation(e, p, SetPolicyGeneration { expected: 1, active: 2 });
     "pools::list": [SuperAdmin, PoolController] => |e, p| pools::list(e, p);
+    "grants::list": [SuperAdmin] => |e, p| grants::list(e, p);
+    "grants::rotate": [SuperAdmin] => |e, p| grants::rotate(e, p);
     "ops::audit": [SuperAdmin, TenantAdmin] => |e, p| ops::audit(e, p, &PageQuery::default());
     "ops::revisions": [SuperAdmin] => |e, p| ops::revisions(e, p, &PageQuery::default());
     "ops::instances": [SuperAdmin] => |e, p| ops::instances(e, p);

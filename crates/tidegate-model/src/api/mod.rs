@@ -4,6 +4,7 @@
 pub mod catalog;
 pub mod conversations;
 pub mod effects;
+pub mod grant_keys;
 pub mod keys;
 pub mod operations;
 pub mod pools;
@@ -19,6 +20,7 @@ pub mod worker;
 pub use catalog::*;
 pub use conversations::*;
 pub use effects::*;
+pub use grant_keys::*;
 pub use keys::*;
 pub use operations::*;
 pub use pools::*;

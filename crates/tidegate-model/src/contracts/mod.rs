@@ -1,12 +1,17 @@
 //! Versioned contracts that travel between parties. Unknown fields are refused (R5.1, R6.2).
 
 mod descriptor;
+mod grant;
 mod names;
 mod needs;
 
 pub use descriptor::{
     CapabilityDescriptor, DescriptorContract, Health, ModelLimits, QualityGate, RuntimeOffer,
     SchemaRange, ToolOffer,
+};
+pub use grant::{
+    AdmissionGrant, CallLease, GrantAlgorithm, GrantId, GrantKeyId, GrantedAmount,
+    PublishedGrantKey, ResourceName,
 };
 pub use names::{
     InvalidIsolation, InvalidVersion, Isolation, Label, Modality, Region, ResourceScope,

@@ -20,6 +20,7 @@ pub(crate) fn always() -> OpenApiRouter<AppState> {
         .routes(routes!(probes::readyz::readyz))
         .routes(routes!(probes::openapi_json::openapi_json))
         .routes(routes!(probes::metrics::metrics))
+        .routes(routes!(probes::grant_keys::published_grant_keys))
         .routes(routes!(me::get_me::get_me))
 }
 
@@ -107,6 +108,8 @@ pub(crate) fn admin() -> OpenApiRouter<AppState> {
             admin::get_policy_generation::get_policy_generation,
             admin::set_policy_generation::set_policy_generation
         ))
+        .routes(routes!(admin::list_grant_keys::list_grant_keys))
+        .routes(routes!(admin::rotate_grant_keys::rotate_grant_keys))
         .routes(routes!(admin::list_audit::list_audit))
         .routes(routes!(admin::list_revisions::list_revisions))
         .routes(routes!(admin::list_instances::list_instances))

@@ -7,7 +7,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tidegate_model::{
     Code,
-    api::{catalog, conversations, tenants, tools},
+    api::{catalog, conversations, grant_keys, tenants, tools},
     contracts, effect, event, pool_reason, principal, queue_reason, run, schedule,
 };
 use tidegate_server::{
@@ -328,6 +328,8 @@ fn every_enum_of_the_document_is_the_one_that_is_sent() {
         effect::EffectSource,
         effect::ReviewVerdict,
         event::EventKind,
+        grant_keys::GrantKeyState,
+        contracts::GrantAlgorithm,
         pool_reason::PoolReason,
         principal::KeyScope,
         principal::Role,

@@ -105,6 +105,12 @@ fn writes_of_tenants_and_pools() -> Vec<(&'static str, &'static str, String, Val
             "/v1/admin/policy-generation",
             json!({"expected": 1, "active": 2}),
         ),
+        named(
+            "POST",
+            "/v1/admin/grant-keys/rotate",
+            "/v1/admin/grant-keys/rotate",
+            Value::Null,
+        ),
     ]
 }
 

@@ -16,6 +16,7 @@ mod conversations;
 mod database;
 mod drain;
 mod effects;
+mod grant_keys;
 mod grants;
 mod isolation;
 mod logs;

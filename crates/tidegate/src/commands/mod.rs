@@ -6,6 +6,8 @@ pub mod conversation;
 pub mod demo;
 pub mod dev;
 pub mod doctor;
+pub mod grant;
+pub mod grant_key;
 pub mod key;
 pub mod me;
 pub mod migrate;

@@ -13,7 +13,7 @@ use crate::{
     output::table,
 };
 
-/// Secrets at rest: provider keys and the environment of tool servers.
+/// Secrets at rest: provider keys, the environment of tool servers, and the private halves of keys that sign grants.
 #[derive(Debug, Subcommand)]
 pub enum SecretsCommand {
     /// Seal everything anew under CONFIG_ENC_KEY; needs the key before in CONFIG_ENC_KEY_PREVIOUS. Refused while servers
@@ -140,10 +140,11 @@ fn row_list(keyring: &Keyring, unreadable: &[UnreadableRow]) -> String {
         .iter()
         .map(|row| {
             format!(
-                "cannot be opened: {} {} (sealed with key {})",
+                "cannot be opened: {} {} (sealed with key {}); without that key: {}",
                 row.table.as_str(),
                 row.name,
-                row.key_id
+                row.key_id,
+                secrets::stored_again(row.table)
             )
         })
         .collect();

@@ -10,6 +10,7 @@ mod drain;
 mod effects;
 mod files;
 mod gone;
+mod grants;
 mod idle;
 mod log;
 mod pools;

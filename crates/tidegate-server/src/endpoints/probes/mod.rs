@@ -1,5 +1,6 @@
 //! Probes, contract and metrics.
 
+pub mod grant_keys;
 pub mod livez;
 pub mod metrics;
 pub mod openapi_json;

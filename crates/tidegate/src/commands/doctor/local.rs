@@ -213,8 +213,11 @@ async fn sealed(settings: &Settings, store: &Store) -> Vec<Finding> {
                 let (table, name) = (row.table.as_str(), &row.name);
                 findings.push(Finding::fail(
                     "sealed secrets",
-                    format!("{table} {name} cannot be opened (sealed with key {})", row.key_id),
-                    "store it again with `tidegate provider set` or `tidegate tool set`; others are not affected",
+                    format!(
+                        "{table} {name} cannot be opened (sealed with key {})",
+                        row.key_id
+                    ),
+                    secrets::stored_again(row.table),
                 ));
             }
             let old: i64 = status
