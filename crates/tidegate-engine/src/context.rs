@@ -20,6 +20,7 @@ use tidegate_store::{
         LeaseKey,
         close::{CloseReport, Closed},
     },
+    ledger::batch::{Answer, Ask},
     runs::{Submission, Submitted},
 };
 
@@ -40,6 +41,9 @@ const VERIFIED_MAX: usize = 4_000;
 const SUBMISSIONS_MAX: usize = 500;
 /// The most attempts that one transaction closes.
 const ENDINGS_MAX: usize = 200;
+
+/// The most calls that one transaction over the ledger decides.
+const LEDGER_MAX: usize = 500;
 
 /// What makes a requirement class: a tenant's requirements, and whether a background run is the root of the tree (R3.6).
 pub(crate) type ClassKey = (TenantId, Capability, Needs, bool);
@@ -85,6 +89,7 @@ struct Inner {
     verified_tokens: Cache<[u8; 32], Arc<Verified>>,
     submissions: Combiner<Submission, Submitted>,
     endings: Combiner<CloseReport, Option<Closed>>,
+    ledger: Combiner<Ask, Answer>,
     draining: AtomicBool,
 }
 
@@ -104,6 +109,7 @@ impl Engine {
             verified_tokens: Cache::new(VERIFIED_MAX),
             submissions: Combiner::new(SUBMISSIONS_MAX),
             endings: Combiner::new(ENDINGS_MAX),
+            ledger: Combiner::new(LEDGER_MAX),
             draining: AtomicBool::new(false),
             parts,
         }))
@@ -178,6 +184,11 @@ impl Engine {
     /// Gathers attempts that their holders end at the same time.
     pub(crate) fn endings(&self) -> &Combiner<CloseReport, Option<Closed>> {
         &self.0.endings
+    }
+
+    /// Gathers calls over the ledger.
+    pub(crate) fn ledger(&self) -> &Combiner<Ask, Answer> {
+        &self.0.ledger
     }
 
     /// Whether this process takes no new work (R1.7).

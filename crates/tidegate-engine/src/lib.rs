@@ -6,6 +6,7 @@
 //! Invariants: no function that acts for an attempt takes a run id without its fence; the tenant of a caller comes from
 //! its key; what is remembered in memory is either immutable or dropped by the config bus.
 
+pub mod admissions;
 pub mod auth;
 pub mod cache;
 pub mod catalog;

@@ -44,6 +44,9 @@ pub fn spawn(engine: &Engine, stop: &CancellationToken) -> JoinSet<()> {
     keep("vitals", |e, s| Box::pin(crate::vitals::run(e, s)));
     keep("redis", |e, s| Box::pin(crate::redis_link::run(e, s)));
     keep("sweep", |e, s| Box::pin(crate::leases::sweep::run(e, s)));
+    keep("admissions", |e, s| {
+        Box::pin(crate::admissions::expire::run(e, s))
+    });
     keep("schedules", |e, s| {
         Box::pin(crate::schedules::fire::run(e, s))
     });

@@ -15,6 +15,7 @@ use tidegate_policy::tiers::Tiers;
 use tidegate_store::cluster::Generation;
 
 use crate::{
+    admissions::known::KnownResources,
     auth::CachedKey,
     cache::{Droppable, VersionedCache},
     catalog::resolved::ResolvedCatalog,
@@ -58,6 +59,8 @@ caches! {
     catalog: () => Arc<ResolvedCatalog>, emptied by [Provider, Model, ToolServer, Cluster], at most 1;
     /// Tiers and overrides of all tenants. Platform-wide: each look-up names its tenant.
     tiers: () => Arc<Tiers>, emptied by [Tier, Tenant], at most 1;
+    /// What the ledger counts. Platform-wide: resources belong to the operator, those of a tenant are named after it.
+    resources: () => Arc<KnownResources>, emptied by [Resource], at most 1;
     /// The keys that sign grants, opened. Platform-wide: a grant names its tenant itself.
     grant_keys: () => Arc<KeySet>, emptied by [GrantKey, Cluster], at most 1;
 }

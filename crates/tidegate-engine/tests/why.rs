@@ -2,6 +2,8 @@
 
 #![expect(clippy::expect_used, reason = "tests fail loudly")]
 
+#[path = "why/admissions.rs"]
+mod admissions;
 #[path = "why/bulk.rs"]
 mod bulk;
 #[path = "why/combined.rs"]
@@ -12,6 +14,10 @@ mod endings;
 mod events;
 #[path = "why/fair.rs"]
 mod fair;
+#[path = "why/grants.rs"]
+mod grants;
+#[path = "why/ledger.rs"]
+mod ledger;
 #[path = "why/lists.rs"]
 mod lists;
 #[path = "why/order.rs"]

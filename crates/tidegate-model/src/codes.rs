@@ -65,6 +65,12 @@ text_enum! {
         BudgetExhausted = "BUDGET_EXHAUSTED",
         /// The deadline of the run passed.
         DeadlineExceeded = "DEADLINE_EXCEEDED",
+        /// What it needs is held by others.
+        ResourceExhausted = "RESOURCE_EXHAUSTED",
+        /// The id of an admission was used with other requirements.
+        AdmissionConflict = "ADMISSION_CONFLICT",
+        /// The admission is over.
+        AdmissionEnded = "ADMISSION_ENDED",
         /// The run waited longer than the greatest age in the queue.
         QueueExpired = "QUEUE_EXPIRED",
         /// Somebody cancelled the run.
@@ -142,6 +148,8 @@ impl Code {
             | Self::DescriptorEpochStale
             | Self::RuntimeDigestMismatch
             | Self::IncarnationStale
+            | Self::AdmissionConflict
+            | Self::AdmissionEnded
             | Self::Cancelled => 409,
             Self::EventsPruned => 410,
             Self::PayloadTooLarge => 413,
@@ -156,7 +164,7 @@ impl Code {
             | Self::AgentStepsExhausted
             | Self::WorkerFailed => 422,
             Self::ProtocolTooOld => 426,
-            Self::QueueFull | Self::TooManyStreams => 429,
+            Self::QueueFull | Self::TooManyStreams | Self::ResourceExhausted => 429,
             Self::Internal => 500,
             Self::ProviderFailed | Self::ToolUnavailable => 502,
             Self::LlmBusy
@@ -174,6 +182,7 @@ impl Code {
             self,
             Self::RequestTimeout
                 | Self::QueueFull
+                | Self::ResourceExhausted
                 | Self::TooManyStreams
                 | Self::LlmBusy
                 | Self::PoolClosed
@@ -210,6 +219,9 @@ impl Code {
             Self::Unsatisfiable => "no pool could ever serve this",
             Self::ProtocolTooOld => "the protocol version is too old",
             Self::QueueFull => "the queue is full",
+            Self::ResourceExhausted => "what it needs is held by others",
+            Self::AdmissionConflict => "the admission id was used with other requirements",
+            Self::AdmissionEnded => "the admission is over",
             Self::TooManyStreams => "too many event streams are open",
             Self::LlmBusy => "the model provider is busy",
             Self::PoolClosed => "the pool serves nothing for the time being",

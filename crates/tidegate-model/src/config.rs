@@ -19,6 +19,8 @@ text_enum! {
         Tier = "tier",
         /// A descriptor was published or an epoch moved.
         Pool = "pool",
+        /// A resource of the ledger was made, changed or removed.
+        Resource = "resource",
         /// A key of grants was replaced.
         GrantKey = "grant_key",
         /// The database came from another history, or its secrets were sealed anew.

@@ -7,6 +7,7 @@
 //! transition that is not listed in [`run::RunState::may_become`] does not exist; a request type refuses unknown
 //! fields; what others wrote is read through [`strict`].
 
+pub mod admission;
 pub mod api;
 pub mod codes;
 pub mod config;

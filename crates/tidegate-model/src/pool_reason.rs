@@ -37,5 +37,7 @@ text_enum! {
         DescriptorExpired = "DESCRIPTOR_EXPIRED",
         /// It was not seen healthy lately.
         HealthEvidenceStale = "HEALTH_EVIDENCE_STALE",
+        /// Of something that is taken there is less in all than is asked for.
+        CapacityExceeded = "CAPACITY_EXCEEDED",
     }
 }

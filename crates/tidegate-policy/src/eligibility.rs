@@ -67,6 +67,9 @@ pub const fn remedy(reason: PoolReason) -> &'static str {
         PoolReason::PolicyGenerationStale => "publish it anew under the policy generation in force",
         PoolReason::DescriptorExpired => "publish it anew with a later expiresAt",
         PoolReason::HealthEvidenceStale => "publish it anew with fresh health evidence",
+        PoolReason::CapacityExceeded => {
+            "make the resources that the run takes, or raise their capacity, with `tidegate ledger set`; or ask for less"
+        }
     }
 }
 

@@ -13,6 +13,7 @@ pub mod eligibility;
 pub mod estimates;
 pub mod fairness;
 pub mod grants;
+pub mod ledger;
 pub mod limiter;
 pub mod reasons;
 pub mod retry;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_model::{
     Capability, Code, ConversationId, PoolId, RunId, TenantId,
+    contracts::ResourceName,
     queue_reason::QueueReason,
     run::{AskKind, ParkReason, QuotaBucket, RunState, WaitMode, WaitOn},
 };
@@ -61,8 +62,34 @@ pub struct LaneFacts {
     pub workers: Vec<PoolWorkers>,
     /// Whether some worker of an eligible pool takes background runs; true for lanes that are not background's.
     pub background_served: bool,
+    /// What each eligible pool is short of; empty where one of them has what its runs take.
+    pub short: Vec<PoolShort>,
     /// How long it may be unroutable before its runs are ended.
     pub unroutable_grace_ms: i64,
+}
+
+/// A pool that may serve a lane, and what its runs would take there and is held by others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolShort {
+    /// The pool.
+    pub pool: PoolId,
+    /// Every resource that is short.
+    pub short: Vec<ResourceShort>,
+}
+
+/// A resource that is short.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceShort {
+    /// Which.
+    pub resource: ResourceName,
+    /// How much a run takes.
+    pub needed: i64,
+    /// How much is free.
+    pub free: i64,
+    /// How much there is in all.
+    pub capacity: i64,
 }
 
 /// Why a parked run is parked.
@@ -127,6 +154,8 @@ pub enum Cause {
     TenantBackgroundCap(TenantCap),
     /// `TENANT_FOREGROUND_CAP`
     TenantForegroundCap(TenantCap),
+    /// `RESOURCE_EXHAUSTED`
+    ResourceExhausted(ResourceExhausted),
     /// `WAITING_FOR_WORKER`
     WaitingForWorker(WaitingForWorker),
 }
@@ -192,6 +221,11 @@ facts! {
         /// The most there may be.
         cap: i64,
     }
+    /// What its runs take is held by others.
+    ResourceExhausted {
+        /// The pools that may serve it, with what each is short of.
+        pools: Vec<PoolShort>,
+    }
     /// Nobody is free, or nobody is there.
     WaitingForWorker {
         /// What is asked for.
@@ -214,6 +248,7 @@ impl Cause {
             Self::BackgroundDisabled(_) => QueueReason::BackgroundDisabled,
             Self::TenantBackgroundCap(_) => QueueReason::TenantBackgroundCap,
             Self::TenantForegroundCap(_) => QueueReason::TenantForegroundCap,
+            Self::ResourceExhausted(_) => QueueReason::ResourceExhausted,
             Self::WaitingForWorker(_) => QueueReason::WaitingForWorker,
         }
     }
@@ -229,6 +264,7 @@ impl Cause {
             Self::TenantBackgroundCap(facts) | Self::TenantForegroundCap(facts) => {
                 serde_json::to_value(facts)
             }
+            Self::ResourceExhausted(facts) => serde_json::to_value(facts),
             Self::WaitingForWorker(facts) => serde_json::to_value(facts),
         };
         // Plain structs of strings and numbers always become JSON.
@@ -249,8 +285,8 @@ impl Cause {
             QueueReason::TenantBackgroundCap => read(facts).map(Self::TenantBackgroundCap),
             QueueReason::TenantForegroundCap => read(facts).map(Self::TenantForegroundCap),
             QueueReason::WaitingForWorker => read(facts).map(Self::WaitingForWorker),
-            QueueReason::ResourceExhausted
-            | QueueReason::PressureStage
+            QueueReason::ResourceExhausted => read(facts).map(Self::ResourceExhausted),
+            QueueReason::PressureStage
             | QueueReason::ExternalGrantPending
             | QueueReason::PoolDraining => None,
         }
@@ -301,6 +337,11 @@ pub fn lane(facts: &LaneFacts) -> Vec<Cause> {
             QuotaBucket::Background => Cause::TenantBackgroundCap(cap),
             QuotaBucket::Foreground | QuotaBucket::Uncounted => Cause::TenantForegroundCap(cap),
         });
+    }
+    if !facts.short.is_empty() {
+        causes.push(Cause::ResourceExhausted(ResourceExhausted {
+            pools: facts.short.clone(),
+        }));
     }
     if causes.is_empty() || !facts.tenant_active {
         causes.push(Cause::WaitingForWorker(WaitingForWorker {

@@ -19,6 +19,7 @@ pub mod grant_keys;
 pub mod instances;
 pub mod keys;
 pub mod lanes;
+pub mod ledger;
 pub mod migrate;
 pub mod notify;
 pub mod pool;

@@ -60,6 +60,17 @@ const NEVER: &[(&str, &str)] = &[
          HAVING count(*) > 512 OR max(a.depth) > 8 OR count(*) FILTER (WHERE e.run_id IS NULL) > 32) x",
     ),
     (
+        "a counter of the ledger that is not the sum of what is held",
+        "SELECT count(*) FROM resources r WHERE r.in_use <> coalesce((
+           SELECT sum(h.held) FROM (SELECT resources, held FROM admissions_open
+               UNION ALL SELECT resources, held FROM run_leases WHERE resources IS NOT NULL) x
+           CROSS JOIN LATERAL unnest(x.resources, x.held) AS h(resource, held) WHERE h.resource = r.resource), 0)",
+    ),
+    (
+        "an admission that is open and over",
+        "SELECT count(*) FROM admissions_open JOIN admissions_done USING (tenant, admission_id)",
+    ),
+    (
         "a conversation whose active turn has ended",
         "SELECT count(*) FROM conversations c JOIN run_ends e ON e.tenant = c.tenant AND e.run_id = c.active_run",
     ),

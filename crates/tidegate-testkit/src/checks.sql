@@ -50,3 +50,16 @@ ALTER TABLE run_ends
     ADD CHECK ((state = 'succeeded') = (code IS NULL));
 
 ALTER TABLE run_events ADD CHECK (seq > 0);
+
+ALTER TABLE admissions_open
+    ADD CHECK (state IN ('PREPARING', 'ACTIVE')),
+    ADD CHECK (length(digest) = 32),
+    ADD CHECK (ttl_ms > 0),
+    ADD CHECK (cardinality(resources) = cardinality(granted) AND cardinality(resources) = cardinality(held)
+        AND cardinality(resources) = cardinality(settled));
+ALTER TABLE admissions_done
+    ADD CHECK (state IN ('RELEASED', 'EXPIRED')),
+    ADD CHECK (length(digest) = 32),
+    ADD CHECK (cardinality(resources) = cardinality(granted) AND cardinality(resources) = cardinality(settled));
+ALTER TABLE run_leases
+    ADD CHECK ((resources IS NULL) = (held IS NULL) AND cardinality(resources) = cardinality(held));

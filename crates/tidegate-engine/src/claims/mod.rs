@@ -5,6 +5,7 @@
 
 mod book;
 pub mod passes;
+mod short;
 mod view;
 pub mod wake;
 
@@ -52,6 +53,8 @@ pub struct Claims {
     looks: Semaphore,
     /// What each tenant may have, as the last claim knew it.
     tiers: parking_lot::RwLock<Arc<Tiers>>,
+    /// Requirement classes that were short of something lately.
+    pub(crate) short: parking_lot::Mutex<short::ShortClasses>,
     /// Of claims in background lanes, beside foreground ones that got through.
     pub(crate) background: parking_lot::Mutex<Trouble>,
 }
@@ -71,6 +74,7 @@ impl Claims {
             waiting: parking_lot::Mutex::default(),
             looks: Semaphore::new(LOOKS_MAX),
             tiers: parking_lot::RwLock::default(),
+            short: parking_lot::Mutex::default(),
             background: parking_lot::Mutex::new(Trouble::new("claiming in background lanes")),
         }
     }

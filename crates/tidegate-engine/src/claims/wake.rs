@@ -228,6 +228,15 @@ impl Engine {
         claims.hints.notify_one();
     }
 
+    /// Says that something of the ledger may have come free on this instance: classes that were short of it are looked at
+    /// again. Other instances look again by themselves.
+    pub(crate) fn resources_changed(&self) {
+        let claims = self.claims();
+        if claims.short.lock().forget() {
+            claims.wake_all();
+        }
+    }
+
     /// Says which lanes have got work, and of which tenants leases have ended.
     pub(crate) fn work_moved(&self, queued: &[LaneHint], freed: &[(QuotaBucket, TenantId)]) {
         let claims = self.claims();

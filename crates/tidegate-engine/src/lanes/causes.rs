@@ -2,15 +2,18 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use tidegate_model::{PoolId, run::QuotaBucket};
+use tidegate_model::{
+    PoolId, contracts::TaskRequirements, pool_reason::PoolReason, run::QuotaBucket,
+};
 use tidegate_policy::{
-    eligibility::Eligibility,
-    reasons::{self, Cause, LaneFacts, PoolWorkers},
+    eligibility::{Eligibility, RefusedPool},
+    ledger::{Book, Shortage},
+    reasons::{self, Cause, LaneFacts, PoolShort, PoolWorkers, ResourceShort},
     tiers::Tiers,
 };
 use tidegate_store::lanes::facts::{LaneState, PoolCapacity};
 
-use crate::{Engine, Error, pools::PoolsKnown};
+use crate::{Engine, Error, admissions::known::KnownResources, pools::PoolsKnown};
 
 /// Pools and their workers at one moment.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub(crate) struct PoolsSeen {
     pools: Arc<PoolsKnown>,
     capacities: HashMap<PoolId, PoolCapacity>,
     tiers: Arc<Tiers>,
+    resources: Arc<KnownResources>,
+    book: Book,
     fairness_on: bool,
     unroutable_grace_ms: i64,
 }
@@ -35,6 +40,14 @@ impl PoolsSeen {
             .store()
             .pool_capacities(&settings.execution_scope, dead_after_ms)
             .await?;
+        let resources = engine.resources().await?;
+        let counters = if resources.is_empty() {
+            Vec::new()
+        } else {
+            let all: Vec<i32> = resources.keys().collect();
+            let scope = &settings.execution_scope;
+            engine.store().look_at_ledger(scope, &all).await?.1
+        };
         Ok(Self {
             engine: engine.clone(),
             pools,
@@ -43,6 +56,8 @@ impl PoolsSeen {
                 .map(|capacity| (capacity.pool.clone(), capacity))
                 .collect(),
             tiers,
+            resources,
+            book: Book::new(counters),
             fairness_on: settings.run_fairness,
             unroutable_grace_ms: i64::from(settings.unroutable_grace_ms),
         })
@@ -55,10 +70,65 @@ impl PoolsSeen {
         Ok(states.iter().map(|state| self.causes_of(state)).collect())
     }
 
+    /// What the eligible pools are short of, where each of them is short of something. A pool that has less in all than a
+    /// run takes is not eligible.
+    fn weigh(
+        &self,
+        class: i32,
+        task: &TaskRequirements,
+        mut pools: Eligibility,
+    ) -> (Eligibility, Vec<PoolShort>) {
+        let mut short = Vec::new();
+        let mut fits = false;
+        let mut too_small = Vec::new();
+        for pool in &pools.eligible {
+            let Ok(vector) = self.resources.vector_of_class(class, task, pool) else {
+                too_small.push(pool.clone());
+                continue;
+            };
+            let lacks = self.book.short(&vector, Some(class));
+            if lacks.iter().any(Shortage::is_for_ever) {
+                too_small.push(pool.clone());
+            } else if lacks.is_empty() {
+                fits = true;
+            } else {
+                short.push(PoolShort {
+                    pool: pool.clone(),
+                    short: lacks.iter().filter_map(|one| self.named(one)).collect(),
+                });
+            }
+        }
+        pools.eligible.retain(|pool| !too_small.contains(pool));
+        pools
+            .refused
+            .extend(too_small.into_iter().map(|pool| RefusedPool {
+                pool,
+                reason: PoolReason::CapacityExceeded,
+                also: Vec::new(),
+            }));
+        if fits {
+            short.clear();
+        }
+        (pools, short)
+    }
+
+    fn named(&self, short: &Shortage) -> Option<ResourceShort> {
+        Some(ResourceShort {
+            resource: self.resources.name(short.resource)?.clone(),
+            needed: short.needed,
+            free: short.free,
+            capacity: short.capacity,
+        })
+    }
+
     fn causes_of(&self, state: &LaneState) -> Vec<Cause> {
         let class = state.lane.class;
         let task = self.engine.requirements_of(class);
         let pools = self.pools.sort_class(class, task.as_deref());
+        let (pools, short) = match &task {
+            Some(task) => self.weigh(class, task, Eligibility::clone(&pools)),
+            None => (Eligibility::clone(&pools), Vec::new()),
+        };
         let workers: Vec<&PoolCapacity> = pools
             .eligible
             .iter()
@@ -89,9 +159,10 @@ impl PoolsSeen {
                 .caps()
                 .cap(state.lane.bucket),
             fairness_on: self.fairness_on,
-            pools: Eligibility::clone(&pools),
+            pools,
             workers,
             background_served,
+            short,
             unroutable_grace_ms: self.unroutable_grace_ms,
         })
     }

@@ -1,19 +1,19 @@
 //! What all submissions share: checks of bounds, the requirement class, the answer to repeats.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use tidegate_model::{
     Capability, Code, RunId, TenantId,
     api::{RunBudget, RunView},
-    contracts::{Needs, TaskRequirements},
+    contracts::{Estimates, Needs, TaskRequirements},
     digest::canonical_digest,
     limits,
     prompt::prompt,
     run::{PrioritySource, RunKind, RunState, ServiceClass},
 };
-use tidegate_policy::grants;
+use tidegate_policy::{grants, ledger::demand::may_be_named};
 use tidegate_store::{
     lanes::LaneKey,
     runs::{NewRun, Place, Submission, Submitted, Turn, classes::CLASSES_PER_TENANT_MAX},
@@ -393,6 +393,7 @@ pub(crate) fn check_needs(needs: &Needs) -> Result<(), Error> {
         ("resourceScopes", needs.resource_scopes.len()),
         ("allowedRegions", needs.allowed_regions.len()),
         ("model.modalities", modalities),
+        ("resources", needs.resources.len()),
     ] {
         if count > NEEDS_MAX {
             return Err(Error::invalid(
@@ -401,6 +402,7 @@ pub(crate) fn check_needs(needs: &Needs) -> Result<(), Error> {
             ));
         }
     }
+    check_amounts(needs)?;
     match &needs.model {
         Some(model) if !(0..=limits::BUDGET_MAX).contains(&model.context_tokens) => {
             Err(Error::invalid(
@@ -414,6 +416,40 @@ pub(crate) fn check_needs(needs: &Needs) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// Amounts that could be reserved, of resources that may be named, each once.
+fn check_amounts(needs: &Needs) -> Result<(), Error> {
+    let most = Estimates::MAX;
+    if let Some(field) = needs.estimates.and_then(|given| given.out_of_bounds()) {
+        return Err(Error::invalid(
+            format!("requirements.estimates.{field}"),
+            format!("1 to {most}; leave it out where nothing is known"),
+        ));
+    }
+    let mut named = HashSet::new();
+    for (at, need) in needs.resources.iter().enumerate() {
+        let wrong = |field: &str, detail: String| {
+            Error::invalid(format!("requirements.resources[{at}].{field}"), detail)
+        };
+        if !(1..=most).contains(&need.amount) {
+            return Err(wrong(
+                "amount",
+                format!("{} is out of bounds: 1 to {most}", need.amount),
+            ));
+        }
+        if !may_be_named(need.resource.kind()) {
+            return Err(wrong(
+                "resource",
+                "slots of pools, sandboxes and tenants are taken by themselves; name those of a model, a tool or shared ones"
+                    .to_owned(),
+            ));
+        }
+        if !named.insert(&need.resource) {
+            return Err(wrong("resource", "named twice; give one amount".to_owned()));
+        }
+    }
+    Ok(())
 }
 
 /// An input that the built-in executor cannot ask a model is refused where no other pool may serve the requirements.

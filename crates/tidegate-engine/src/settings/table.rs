@@ -93,6 +93,10 @@ settings! {
     run_execution_background_concurrency: u32 = 1, "RUN_EXECUTION_BACKGROUND_CONCURRENCY", "runExecutionBackgroundConcurrency", Instance, plain, Rule::Range(0, 1000);
     /// Whether the order between tenants is fair; off is plain first in, first out.
     run_fairness: bool = true, "RUN_FAIRNESS", "runFairness", Cluster, plain, Rule::None;
+    /// Whether an admission goes to the pool with the most left of what it takes; off is the first that fits.
+    routing_score: bool = true, "ROUTING_SCORE", "routingScore", Cluster, plain, Rule::None;
+    /// How long a run may be short of something before what comes free is set aside for it.
+    set_aside_ms: u32 = 30_000, "TIDEGATE_SET_ASIDE_MS", "setAsideMs", Instance, plain, Rule::Range(0, 3_600_000);
     /// How long a lease lasts.
     lease_ms: u32 = 30_000, "TIDEGATE_LEASE_MS", "leaseMs", Cluster, plain, Rule::Range(200, 3_600_000);
     /// How often the leases of this instance are renewed.

@@ -14,6 +14,7 @@ use tidegate_model::{
 };
 use tidegate_store::attempts::{
     LeaseKey,
+    admitted::{Admitted, BoundedAsk},
     open::{Holder, LaneAsk, OpenedLease},
 };
 use tokio_util::sync::CancellationToken;
@@ -65,6 +66,10 @@ pub async fn claim_until(
         shown.check(pool, &served)?;
         let holder = holder(engine, pool, served.epoch(), &request);
         let look = claim_now(engine, &holder, &served, &request).await?;
+        // Classes that were short are left out of the next look, so this ends.
+        if look.leases.is_empty() && look.short {
+            continue;
+        }
         let left = until.saturating_duration_since(Instant::now());
         if !look.leases.is_empty() || left.is_zero() {
             return Ok(ClaimAnswer {
@@ -116,11 +121,16 @@ fn holder(engine: &Engine, pool: &PoolId, epoch: i64, request: &ClaimRequest) ->
 #[derive(Debug)]
 struct Serving {
     verdicts: Arc<HashMap<i32, bool>>,
+    /// Classes that were short a moment ago.
+    short: Vec<i32>,
     unknown: parking_lot::Mutex<Vec<i32>>,
 }
 
 impl Serves for Serving {
     fn serves(&self, class: i32) -> bool {
+        if self.short.contains(&class) {
+            return false;
+        }
         self.verdicts.get(&class).copied().unwrap_or_else(|| {
             self.unknown.lock().push(class);
             false
@@ -131,6 +141,8 @@ impl Serves for Serving {
 /// What one look gave.
 struct Look {
     leases: Vec<Lease>,
+    /// Whether something was short, so that what stands behind it may fit.
+    short: bool,
     /// When to look again although nothing says that there is more.
     again_in: Option<Duration>,
 }
@@ -150,49 +162,182 @@ async fn claim_now(
     if asked.asks.is_empty() {
         return Ok(Look {
             leases: Vec::new(),
-            again_in: owed,
+            short: false,
+            again_in: soonest(owed, left_alone(engine, &holder.pool)),
         });
     }
+    let started = Instant::now();
+    let took = open(engine, holder, &asked, share).await?;
+    drop(asked);
+    let Took {
+        opened,
+        again,
+        short,
+    } = took;
+    if !opened.is_empty() {
+        claims.wake_next(&holder.pool);
+    }
+    metrics::histogram!("tidegate_claim_seconds").record(started.elapsed().as_secs_f64());
+    let again_in = if again {
+        Some(CONTENDED.mul_f64(0.5 + crate::clock::jitter()))
+    } else {
+        owed
+    };
+    Ok(Look {
+        leases: hand_out(engine, holder, opened),
+        short,
+        again_in,
+    })
+}
+
+/// How long until a class is looked at again that was short.
+fn left_alone(engine: &Engine, pool: &PoolId) -> Option<Duration> {
+    let now = Instant::now();
+    let (_, first) = engine.claims().short.lock().of(pool, now);
+    first.map(|first| first.saturating_duration_since(now))
+}
+
+fn soonest(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// What the lanes gave that were asked.
+#[derive(Default)]
+struct Took {
+    opened: Vec<OpenedLease>,
+    again: bool,
+    /// Whether something was short: what stands behind may fit.
+    short: bool,
+}
+
+/// Asks the lanes: those that share no bucket's hard cap first, background ones after them.
+async fn open(
+    engine: &Engine,
+    holder: &Holder,
+    asked: &Asked<'_>,
+    share: impl Fn(&TenantId) -> Share + Copy,
+) -> Result<Took, Error> {
     let (background, counted): (Vec<LaneAsk>, Vec<LaneAsk>) = asked
         .asks
         .iter()
         .cloned()
         .partition(|ask| ask.bucket == QuotaBucket::Background);
-    let started = Instant::now();
-    let fleet = engine.store().fleet();
-    let mut opened = fleet.open_foreground(holder, &counted).await?;
-    let mut again = claims
-        .book
-        .lock()
-        .took(asked.known, &counted, &opened, share);
+    let claims = engine.claims();
+    let mut took = Took::default();
+    open_lanes(
+        engine,
+        holder,
+        &counted,
+        false,
+        &mut took,
+        asked.known,
+        share,
+    )
+    .await?;
     if !background.is_empty() {
         // What the first statement opened is held already: an error here must not lose it.
-        match fleet.open_background(holder, &background).await {
-            Ok(more) => {
-                again |= claims
-                    .book
-                    .lock()
-                    .took(asked.known, &background, &more, share);
-                opened.extend(more);
-                claims.background.lock().over();
-            }
-            Err(error) if opened.is_empty() => return Err(error.into()),
-            Err(error) => claims.background.lock().met(&error.into()),
+        let more = open_lanes(
+            engine,
+            holder,
+            &background,
+            true,
+            &mut took,
+            asked.known,
+            share,
+        );
+        match more.await {
+            Ok(()) => claims.background.lock().over(),
+            Err(error) if took.opened.is_empty() => return Err(error),
+            Err(error) => claims.background.lock().met(&error),
         }
     }
-    drop(asked);
-    if !opened.is_empty() {
-        claims.wake_next(&holder.pool);
+    Ok(took)
+}
+
+/// Asks lanes of one kind: over the ledger where a run of them takes something of it, else by one statement that locks no
+/// book.
+async fn open_lanes(
+    engine: &Engine,
+    holder: &Holder,
+    asks: &[LaneAsk],
+    is_background: bool,
+    took: &mut Took,
+    known: u64,
+    share: impl Fn(&TenantId) -> Share + Copy,
+) -> Result<(), Error> {
+    let fleet = engine.store().fleet();
+    let bounded = bounded(engine, &holder.pool, asks).await?;
+    let (asks, opened) = match bounded {
+        None if is_background => (asks.to_vec(), fleet.open_background(holder, asks).await?),
+        None => (asks.to_vec(), fleet.open_foreground(holder, asks).await?),
+        Some(bounded) => {
+            let admitted = fleet.open_admitted(holder, &bounded, is_background).await?;
+            took.short |= note_short(engine, holder, &bounded, &admitted);
+            took.short |= bounded.len() < asks.len();
+            (admitted.asks, admitted.leases)
+        }
+    };
+    let mut book = engine.claims().book.lock();
+    took.again |= book.took(known, &asks, &opened, share);
+    took.opened.extend(opened);
+    Ok(())
+}
+
+/// The lanes with what their runs take; `None` where none takes anything that has a bound. A lane whose requirements name
+/// what is not there waits.
+async fn bounded(
+    engine: &Engine,
+    pool: &PoolId,
+    asks: &[LaneAsk],
+) -> Result<Option<Vec<BoundedAsk>>, Error> {
+    let resources = engine.resources().await?;
+    let classes: Vec<i32> = asks.iter().map(|ask| ask.class).collect();
+    engine.requirements(&classes).await?;
+    let now = Instant::now();
+    let set_aside_after = Duration::from_millis(u64::from(engine.settings().set_aside_ms));
+    let mut all = Vec::with_capacity(asks.len());
+    let mut any = false;
+    for ask in asks {
+        let task = engine.requirements_of(ask.class);
+        let Some(Ok(vector)) = task.map(|task| resources.vector_of_class(ask.class, &task, pool))
+        else {
+            engine
+                .claims()
+                .short
+                .lock()
+                .met(pool, ask.class, Instant::now());
+            any = true;
+            continue;
+        };
+        any |= !vector.is_empty();
+        let waited = engine.claims().short.lock().waited(pool, ask.class, now);
+        all.push(BoundedAsk {
+            lane: ask.clone(),
+            vector,
+            waited: waited >= set_aside_after,
+        });
     }
-    metrics::histogram!("tidegate_claim_seconds").record(started.elapsed().as_secs_f64());
-    Ok(Look {
-        leases: hand_out(engine, holder, opened),
-        again_in: if again {
-            Some(CONTENDED.mul_f64(0.5 + crate::clock::jitter()))
-        } else {
-            owed
-        },
-    })
+    Ok(any.then_some(all))
+}
+
+/// Remembers which classes were short and which were not; whether any was.
+fn note_short(engine: &Engine, holder: &Holder, asks: &[BoundedAsk], admitted: &Admitted) -> bool {
+    let now = Instant::now();
+    let mut short = engine.claims().short.lock();
+    for ask in asks {
+        let class = ask.lane.class;
+        match admitted.short.iter().find(|(short, _)| *short == class) {
+            Some(_) => {
+                short.met(&holder.pool, class, now);
+            }
+            None => short.over(&holder.pool, class),
+        }
+    }
+    metrics::counter!("tidegate_claims_short_total").increment(admitted.short.len() as u64);
+    !admitted.short.is_empty()
 }
 
 /// What to ask of which lanes. Classes of which it is not known whether the pool may serve them are found out first.
@@ -203,9 +348,12 @@ async fn plan<'a>(
     share: impl Fn(&TenantId) -> Share + Copy,
 ) -> Result<Asked<'a>, Error> {
     let most = request.max;
+    let pool = &served.descriptor.pool_id;
+    let (short, _) = engine.claims().short.lock().of(pool, Instant::now());
     loop {
         let serving = Serving {
             verdicts: served.verdicts(),
+            short: short.clone(),
             unknown: parking_lot::Mutex::default(),
         };
         let want = Want {

@@ -395,6 +395,9 @@ fn tell(engine: &Engine, outcomes: &[Closed]) {
         .collect();
     let queued: Vec<LaneHint> = outcomes.iter().flat_map(queued_by).collect();
     engine.work_moved(&queued, &freed);
+    if outcomes.iter().any(|run| run.gave_back) {
+        engine.resources_changed();
+    }
     if outcomes.iter().any(|run| run.in_tree) {
         // A parent may have been woken, which stands at the head of a lane.
         engine.work_changed();

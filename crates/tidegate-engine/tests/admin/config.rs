@@ -288,7 +288,10 @@ async fn every_cache_of_configuration_is_listed() {
     let engine = world.engine(World::settings()).await;
     let caches = engine.platform().caches().list();
     let names: Vec<_> = caches.iter().map(|cache| cache.name()).collect();
-    assert_eq!(names, ["keys", "catalog", "tiers", "grant_keys"]);
+    assert_eq!(
+        names,
+        ["keys", "catalog", "tiers", "resources", "grant_keys"]
+    );
     assert!(caches.iter().all(|cache| !cache.concerns().is_empty()));
     let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut with_caches = Vec::new();

@@ -1,11 +1,14 @@
 use std::{future::Future, pin::Pin};
 
-use tidegate_engine::{Engine, Error, Principal, catalog, grants, keys, me, ops, pools, tenants};
+use tidegate_engine::{
+    Engine, Error, Principal, admissions, catalog, grants, keys, me, ops, pools, tenants,
+};
 use tidegate_model::{
     Code, KeyId,
     api::{
-        CreateTenant, PageQuery, ProviderKind, PutModel, PutProvider, PutTenantOverride,
-        PutToolServer, RevokeEpoch, SetEpoch, SetPolicyGeneration, SetTenantState,
+        CreateTenant, PageQuery, ProviderKind, PutModel, PutProvider, PutResource,
+        PutTenantOverride, PutToolServer, RevokeEpoch, SetEpoch, SetPolicyGeneration,
+        SetTenantState,
     },
     contracts::CapabilityDescriptor,
     principal::{Role, TenantState},
@@ -49,6 +52,12 @@ const CALLS: &[(&str, &[Role], Call)] = calls! {
     "pools::policy_generation": [SuperAdmin, PoolController] => |e, p| pools::policy_generation(e, p);
     "pools::set_policy_generation": [SuperAdmin] => |e, p| pools::set_policy_generation(e, p, SetPolicyGeneration { expected: 1, active: 2 });
     "pools::list": [SuperAdmin, PoolController] => |e, p| pools::list(e, p);
+    "admissions::put_resource": [SuperAdmin] => |e, p| admissions::put_resource(e, p, id("pool/gpu"), PutResource { capacity: 1 });
+    "admissions::get_resource": [SuperAdmin] => |e, p| admissions::get_resource(e, p, &id("pool/gpu"));
+    "admissions::list_resources": [SuperAdmin] => |e, p| admissions::list_resources(e, p, &PageQuery::default());
+    "admissions::list_holders": [SuperAdmin] => |e, p| admissions::list_holders(e, p, &id("pool/gpu"));
+    "admissions::remove_resource": [SuperAdmin] => |e, p| admissions::remove_resource(e, p, &id("pool/gpu"));
+    "admissions::audit_ledger": [SuperAdmin] => |e, p| admissions::audit_ledger(e, p);
     "grants::list": [SuperAdmin] => |e, p| grants::list(e, p);
     "grants::rotate": [SuperAdmin] => |e, p| grants::rotate(e, p);
     "ops::audit": [SuperAdmin, TenantAdmin] => |e, p| ops::audit(e, p, &PageQuery::default());

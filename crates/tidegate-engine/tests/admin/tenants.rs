@@ -337,6 +337,14 @@ async fn fill(world: &World, tenant: &str) {
              error_detail)
          VALUES ($1, 'nightly', 'main', '@daily', 'UTC', 'skip', 60000, 'skip', 'chat', 1, 'deferrable', 0, 'default',
              to_jsonb($2::text), sha256('x'), 'infinity', now(), 'INTERNAL', $2)",
+        "INSERT INTO admissions_open (tenant, admission_id, scope, digest, state, pool, descriptor_epoch, policy_generation,
+             fence_generation, fence_number, created_at, expires_at, ttl_ms, resources, granted, held, settled)
+         VALUES ($1, $4, 'main', sha256(convert_to($2, 'UTF8')), 'ACTIVE', 'builtin', 1, 1, 1, 1, now(), 'infinity', 1, '{}',
+             '{}', '{}', '{}')",
+        "INSERT INTO admissions_done (tenant, admission_id, scope, digest, state, reason, pool, descriptor_epoch,
+             policy_generation, fence_generation, fence_number, created_at, ended_at, resources, granted, settled)
+         VALUES ($1, $5, 'main', sha256(convert_to($2, 'UTF8')), 'RELEASED', 'RELEASED_BY_HOLDER', 'builtin', 1, 1, 1, 1, now(),
+             now(), '{}', '{}', '{}')",
         "INSERT INTO run_passes (scope, tenant, pass) VALUES ('main', $1, 1)",
         "INSERT INTO run_inputs (tenant, run_id, ask_no, ask, answer)
          VALUES ($1, $4, 1, to_jsonb($2::text), to_jsonb($2::text))",

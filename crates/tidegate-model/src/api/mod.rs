@@ -1,6 +1,7 @@
 //! Shapes on the wire, shared by server, clients and command line. JSON in camelCase; times RFC 3339 UTC; durations
 //! end in `Ms`; requests refuse unknown fields, answers may grow.
 
+pub mod admissions;
 pub mod catalog;
 pub mod conversations;
 pub mod effects;
@@ -17,6 +18,7 @@ pub mod tools;
 pub mod tree;
 pub mod worker;
 
+pub use admissions::*;
 pub use catalog::*;
 pub use conversations::*;
 pub use effects::*;

@@ -6,70 +6,10 @@ use std::{fmt, str::FromStr};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::names::ToolName;
+use super::resource::ResourceName;
 use crate::{
     AdmissionId, PoolId, RunId, TenantId, fence::Fence, ids::InvalidId, text_form::text_form,
 };
-
-/// What is counted, as `kind/name`, for example `pool/builtin`, `tool/crm/search` or `model/default`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ResourceName(String);
-
-impl ResourceName {
-    /// The most bytes it may have.
-    pub const MAX_BYTES: usize = 300;
-
-    /// The text form, stored and sent.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// A tool.
-    pub fn tool(tool: &ToolName) -> Self {
-        Self(format!("tool/{tool}"))
-    }
-
-    /// The slots of a pool.
-    pub fn pool(pool: &PoolId) -> Self {
-        Self(format!("pool/{pool}"))
-    }
-}
-
-impl fmt::Display for ResourceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl FromStr for ResourceName {
-    type Err = InvalidId;
-
-    fn from_str(text: &str) -> Result<Self, InvalidId> {
-        let kind =
-            |kind: &str| !kind.is_empty() && kind.bytes().all(|b| matches!(b, b'a'..=b'z' | b'_'));
-        let part = |part: &str| {
-            !part.is_empty()
-                && part.bytes().all(|b| {
-                    b.is_ascii_alphanumeric()
-                        || matches!(b, b'-' | b'.' | b'_' | b':' | b'@' | b'+')
-                })
-        };
-        match text.split_once('/') {
-            Some((first, rest))
-                if text.len() <= Self::MAX_BYTES && kind(first) && rest.split('/').all(part) =>
-            {
-                Ok(Self(text.to_owned()))
-            }
-            _ => Err(InvalidId {
-                kind: "resource name",
-                expected: "kind/name, at most 300 of letters, digits and -._:@+/, the kind of a-z and '_' \
-                           (for example tool/crm/search)",
-            }),
-        }
-    }
-}
-
-text_form!(ResourceName, "^[a-z_]+(/[A-Za-z0-9._:@+-]+)+$");
 
 /// The number of a key that signs grants; it stands in each grant, and in the list of published keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -190,6 +130,18 @@ pub struct AdmissionGrant {
     pub expires_at: DateTime<Utc>,
 }
 
+/// A signed grant, or what it was narrowed to. Who has it may consume, so it is never printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(transparent)]
+pub struct GrantToken(pub String);
+
+impl fmt::Debug for GrantToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GrantToken(…)")
+    }
+}
+
 /// What an attempt may do next: one resource, tool or model, so much of it, so many times, for a short time (R9.2).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -211,35 +163,9 @@ pub struct CallLease {
 mod tests {
     use super::*;
 
-    /// R9.1: the names of resources and grants have one form, so that nothing that merely looks alike is the same.
+    /// R9.1: a grant has one name, so that nothing that merely looks alike is the same.
     #[test]
-    fn resources_and_grants_have_one_form() {
-        for good in [
-            "pool/builtin",
-            "tool/crm/search",
-            "model/default",
-            "tenant/acme/slots",
-        ] {
-            assert!(good.parse::<ResourceName>().is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "pool",
-            "pool/",
-            "/builtin",
-            "Pool/builtin",
-            "tool//a",
-            "tool/a b",
-            "tool/a\"",
-            "tool/a\0",
-        ] {
-            assert!(bad.parse::<ResourceName>().is_err(), "{bad:?}");
-        }
-        assert!(
-            format!("tool/{}", "a".repeat(296))
-                .parse::<ResourceName>()
-                .is_err()
-        );
+    fn a_grant_has_one_name() {
         let id = GrantId {
             admission: AdmissionId::new(),
             index: 3,

@@ -4,17 +4,19 @@ mod descriptor;
 mod grant;
 mod names;
 mod needs;
+mod resource;
 
 pub use descriptor::{
     CapabilityDescriptor, DescriptorContract, Health, ModelLimits, QualityGate, RuntimeOffer,
     SchemaRange, ToolOffer,
 };
 pub use grant::{
-    AdmissionGrant, CallLease, GrantAlgorithm, GrantId, GrantKeyId, GrantedAmount,
-    PublishedGrantKey, ResourceName,
+    AdmissionGrant, CallLease, GrantAlgorithm, GrantId, GrantKeyId, GrantToken, GrantedAmount,
+    PublishedGrantKey,
 };
 pub use names::{
     InvalidIsolation, InvalidVersion, Isolation, Label, Modality, Region, ResourceScope,
     RuntimeName, Sandbox, ToolName, Version, Versions,
 };
 pub use needs::{ModelNeed, Needs, RequirementsContract, RuntimeNeed, TaskRequirements, ToolNeed};
+pub use resource::{Estimates, ResourceKind, ResourceName, ResourceNeed, TenantMeasure};

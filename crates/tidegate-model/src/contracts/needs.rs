@@ -3,8 +3,11 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::names::{
-    Label, Modality, Region, ResourceScope, RuntimeName, Sandbox, ToolName, Version, Versions,
+use super::{
+    names::{
+        Label, Modality, Region, ResourceScope, RuntimeName, Sandbox, ToolName, Version, Versions,
+    },
+    resource::{Estimates, ResourceNeed},
 };
 use crate::{Capability, TenantId, digest::Digest, strict};
 
@@ -40,6 +43,12 @@ pub struct Needs {
     /// What it needs of models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelNeed>,
+    /// What it is expected to use; part of what is reserved for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimates: Option<Estimates>,
+    /// Resources that it takes beside those that follow from its pool, its tools and its tenant. Each has to be there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<ResourceNeed>,
 }
 
 /// A tool in a range of versions.
@@ -111,6 +120,8 @@ impl Needs {
         if let Some(model) = &mut self.model {
             set(&mut model.modalities);
         }
+        self.estimates = self.estimates.filter(|some| *some != Estimates::default());
+        self.resources.sort_by(|a, b| a.resource.cmp(&b.resource));
         self
     }
 }

@@ -4,7 +4,10 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use tidegate_model::run::{AskKind, RunState, WaitMode, WaitOn};
 
-use super::{Cause, ConversationBusy, NoEligiblePool, TenantCap, WaitFacts, WaitingForWorker};
+use super::{
+    Cause, ConversationBusy, NoEligiblePool, ResourceExhausted, TenantCap, WaitFacts,
+    WaitingForWorker,
+};
 use crate::eligibility;
 
 pub(super) fn remedy(cause: &Cause) -> String {
@@ -31,6 +34,7 @@ pub(super) fn remedy(cause: &Cause) -> String {
         }
         Cause::TenantBackgroundCap(facts) => cap(facts, "background"),
         Cause::TenantForegroundCap(facts) => cap(facts, "foreground"),
+        Cause::ResourceExhausted(facts) => resource_exhausted(facts),
         Cause::WaitingForWorker(facts) => waiting_for_worker(facts),
     }
 }
@@ -138,6 +142,33 @@ fn cap(facts: &TenantCap, bucket: &str) -> String {
         "starts when one of the tenant's {} running {bucket} runs ends (cap {}); to end one: `tidegate run list \
          --state running`, then `tidegate run cancel` (GET /v1/runs?state=running, POST /v1/runs/{{id}}/cancel)",
         facts.running, facts.cap
+    )
+}
+
+fn resource_exhausted(facts: &ResourceExhausted) -> String {
+    // The pool that is short of the least.
+    let Some(pool) = facts.pools.iter().min_by_key(|pool| pool.short.len()) else {
+        return "starts by itself when what it takes comes free".to_owned();
+    };
+    let all: Vec<String> = pool
+        .short
+        .iter()
+        .map(|short| {
+            format!(
+                "{} has {} free of {}, a run takes {}",
+                short.resource, short.free, short.capacity, short.needed
+            )
+        })
+        .collect();
+    let first = pool
+        .short
+        .first()
+        .map_or_else(String::new, |short| short.resource.to_string());
+    format!(
+        "starts by itself in pool {} when what it takes comes free ({}); `tidegate ledger get {first}` shows who holds it, \
+         `tidegate ledger set {first} CAPACITY` gives it more",
+        pool.pool,
+        all.join("; ")
     )
 }
 

@@ -22,6 +22,7 @@ fn facts() -> LaneFacts {
             busy: 8,
         }],
         background_served: true,
+        short: Vec::new(),
         unroutable_grace_ms: 600_000,
     }
 }

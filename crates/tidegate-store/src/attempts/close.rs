@@ -14,6 +14,7 @@ use tidegate_model::{
     event::EventKind,
     run::{ParkReason, RunState},
 };
+use tidegate_policy::ledger::Book;
 use tidegate_policy::retry::{AttemptFacts, Disposition, Report, Verdict};
 use uuid::Uuid;
 
@@ -25,7 +26,11 @@ use super::{
     turns::{EndedTurn, QueuedTurn, append_messages, end_turns, lock_conversations},
     waits::Wait,
 };
-use crate::{Error, Fleet, lanes::LaneKey};
+use crate::{
+    Error, Fleet,
+    lanes::LaneKey,
+    ledger::{apply_changes, lock_book},
+};
 
 /// What is said about one attempt when it is closed.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +92,8 @@ pub struct Closed {
     pub woken: bool,
     /// Whether it has a parent or children: others of its tree may have been moved with it.
     pub in_tree: bool,
+    /// Whether it held something of the ledger.
+    pub gave_back: bool,
 }
 
 impl Closed {
@@ -232,6 +239,7 @@ async fn close(
     let mut batch = Batch::default();
     let mut turns = Turns::default();
     let mut family = Family::default();
+    let mut back = Book::default();
     for lease in locked {
         let Some(report) = first.remove(&(lease.lease.key.run_id, lease.lease.fence)) else {
             continue;
@@ -249,6 +257,9 @@ async fn close(
         {
             body["effects"] = json!(effects);
         }
+        for (resource, held) in &lease.held {
+            back.change(*resource, -held);
+        }
         family.note(&lease.lease.key, verdict.next, report.wait.as_ref());
         turns.note(&lease, report, verdict.next);
         outcomes.push(Closed::of(lease, verdict, tokens, step));
@@ -261,6 +272,11 @@ async fn close(
     for outcome in &mut outcomes {
         outcome.next_turn = next_turns.remove(&outcome.key.run_id.as_uuid());
         outcome.woken = woken.contains(&outcome.key.run_id);
+    }
+    // The last of all locks, and held for the shortest time.
+    if back.changes().next().is_some() {
+        lock_book(tx, &rules.scope).await?;
+        apply_changes(tx, &rules.scope, back.changes()).await?;
     }
     fail::fail_point!("close_before_commit", |_| Err(Error::injected()));
     Ok(outcomes)
@@ -294,6 +310,7 @@ impl Closed {
             next_turn: None,
             woken: false,
             in_tree: step == Step::InTrees,
+            gave_back: !lease.held.is_empty(),
         }
     }
 }

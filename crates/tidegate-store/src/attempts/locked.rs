@@ -32,6 +32,8 @@ pub(super) struct Locked {
     pub(super) charged: i64,
     /// Time under this lease.
     pub(super) attempt_ms: i64,
+    /// What it holds of the ledger, by resource.
+    pub(super) held: Vec<(i32, i64)>,
 }
 
 struct Row {
@@ -62,6 +64,8 @@ struct Row {
     attempt_ms: i64,
     used_tokens: i64,
     has_effects: bool,
+    resources: Option<Vec<i32>>,
+    held: Option<Vec<i64>>,
 }
 
 impl TryFrom<Row> for Locked {
@@ -97,6 +101,12 @@ impl TryFrom<Row> for Locked {
             stop_to_release_ms: row.stop_to_release_ms,
             used_tokens: row.used_tokens,
             has_effects: row.has_effects,
+            held: row
+                .resources
+                .unwrap_or_default()
+                .into_iter()
+                .zip(row.held.unwrap_or_default())
+                .collect(),
             facts: AttemptFacts {
                 attempt: row.attempt,
                 max_attempts: row.max_attempts,
@@ -146,7 +156,7 @@ pub(super) async fn lock_leases(
            SELECT l.at AS "at!", l.bucket AS "bucket!", l.tenant AS "tenant!", l.run_id AS "run_id!",
                   l.attempt AS "attempt!", l.leases_lost AS "leases_lost!", l.fence_generation AS "fence_generation!",
                   l.fence_number AS "fence_number!", l.conversation_id, l.pool AS "pool!", l.stop_reason,
-                  l.used_tokens AS "used_tokens!", l.has_effects AS "has_effects!", l.class AS "class!",
+                  l.used_tokens AS "used_tokens!", l.has_effects AS "has_effects!", l.class AS "class!", l.resources, l.held,
                   l.charged AS "charged!", k.capability AS "capability!", k.deadline,
                   -- Time under a lease: what passed since it ran out is nobody's.
                   used.ms AS "attempt_ms!", l.spent_tokens AS "spent_tokens!", l.spent_ms + used.ms AS "spent_ms!",

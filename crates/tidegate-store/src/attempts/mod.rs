@@ -11,6 +11,7 @@
 //! Whatever takes several leases waits for them in the order of their key ([`LeaseKey::order`]), all of them before the first
 //! is changed. Marks of descendants and of orphans wait for none, and nothing waits for a lease after them.
 
+pub mod admitted;
 pub mod cancel;
 pub mod close;
 mod effects;

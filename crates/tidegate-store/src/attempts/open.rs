@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
+use sqlx::PgConnection;
 use tidegate_model::{
     Capability, ConversationId, Fence, InstanceId, PoolId, RunId, TenantId,
     api::DueTime,
@@ -268,10 +269,11 @@ macro_rules! open_heads {
             INSERT INTO run_leases (scope, bucket, tenant, run_id, class, urgency, attempt, fence_generation,
                 fence_number, leases_lost, spent_tokens, spent_ms, next_seq, pool, holder, incarnation, instance_id,
                 conversation_id, queued_at, started_at, lease_until, must_end_at, charged, budget_tokens, in_tree,
-                descriptor_epoch)
+                descriptor_epoch, resources, held)
             SELECT scope, bucket, tenant, run_id, class, urgency, attempts + 1, fence_generation,
                 fence_number + 1, leases_lost, spent_tokens, spent_ms, next_seq + 1, $2, $3, $4, $6,
-                conversation_id, queued_at, started_at, lease_until, must_end_at, cost, budget_tokens, in_tree, "# + $epoch + r#"::bigint
+                conversation_id, queued_at, started_at, lease_until, must_end_at, cost, budget_tokens, in_tree, "# + $epoch + r#"::bigint,
+                nullif(resources, '')::integer[], nullif(held, '')::bigint[]
             FROM opened
         )"# + $slots + r#", told AS (
             INSERT INTO run_events (tenant, run_id, seq, at, kind, body)
@@ -309,13 +311,62 @@ impl Fleet {
         if asks.is_empty() {
             return Ok(Vec::new());
         }
-        let lanes = Lanes::of(asks);
-        let rows = open_heads!(
+        let mut connection = self.pool().acquire().await?;
+        foreground(&mut connection, holder, asks, &Held::nothing(asks)).await
+    }
+
+    /// Opens attempts of background lanes (R3.4): candidates and the try-lock of the bucket in one statement, recount and
+    /// claim in a second one. In one statement the snapshot would be older than the lock: that broke the cap in 4 % of
+    /// starts.
+    pub async fn open_background(
+        &self,
+        holder: &Holder,
+        asks: &[LaneAsk],
+    ) -> Result<Vec<OpenedLease>, Error> {
+        if asks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let holder = holder.clone();
+        let asks = asks.to_vec();
+        self.store()
+            .transaction("open_background", move |tx| {
+                let (holder, asks) = (holder.clone(), asks.clone());
+                Box::pin(async move { background(tx, &holder, &asks, &Held::nothing(&asks)).await })
+            })
+            .await
+    }
+}
+
+/// What each run of a lane holds, as arrays in texts; an empty text is nothing.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) resources: Vec<String>,
+    pub(super) amounts: Vec<String>,
+}
+
+impl Held {
+    fn nothing(asks: &[LaneAsk]) -> Self {
+        Self {
+            resources: vec![String::new(); asks.len()],
+            amounts: vec![String::new(); asks.len()],
+        }
+    }
+}
+
+pub(super) async fn foreground(
+    connection: &mut PgConnection,
+    holder: &Holder,
+    asks: &[LaneAsk],
+    held: &Held,
+) -> Result<Vec<OpenedLease>, Error> {
+    let lanes = Lanes::of(asks);
+    let rows = open_heads!(
             r#"/* attempt:open */
         WITH asked AS (
             SELECT a.* FROM unnest($7::smallint[], $8::text[], $9::integer[], $10::integer[], $11::integer[],
-                $12::bigint[], $13::smallint[], $14::smallint[], $15::bigint[])
-                WITH ORDINALITY AS a(bucket, tenant, class, take, cap, cost, from_rank, from_urgency, from_position, ord)
+                $12::bigint[], $13::smallint[], $14::smallint[], $15::bigint[], $17::text[], $18::text[])
+                WITH ORDINALITY AS a(bucket, tenant, class, take, cap, cost, from_rank, from_urgency, from_position,
+                    resources, held, ord)
             WHERE a.tenant NOT IN (SELECT tenant FROM tenants WHERE state <> 'active' AND erased_at IS NULL)
               AND (SELECT p.active_epoch = $16::bigint AND $16 <> ALL (p.revoked_epochs) FROM pools p WHERE p.pool_id = $2)
         ), locked AS MATERIALIZED (
@@ -328,7 +379,7 @@ impl Fleet {
                     WHERE r.scope = $1 AND r.bucket = l.bucket AND r.tenant = l.tenant LIMIT l.cap) c)::integer)) END AS free
             FROM locked l
         ), heads AS MATERIALIZED (
-            SELECT r.ord, r.cost, q.* FROM room r CROSS JOIN LATERAL (
+            SELECT r.ord, r.cost, r.resources, r.held, q.* FROM room r CROSS JOIN LATERAL (
                 SELECT q.ctid AS at, q.* FROM run_queue q
                 WHERE q.scope = $1 AND q.bucket = r.bucket AND q.tenant = r.tenant AND q.class = r.class
                   -- Rows that were claimed lately are dead, but still in the index: the scan starts behind them.
@@ -354,31 +405,22 @@ impl Fleet {
             &lanes.urgencies,
             &lanes.positions,
             holder.epoch,
+            &held.resources,
+            &held.amounts,
         )
-        .fetch_all(self.pool())
+        .fetch_all(connection)
         .await?;
-        rows.into_iter().map(OpenedLease::try_from).collect()
-    }
+    rows.into_iter().map(OpenedLease::try_from).collect()
+}
 
-    /// Opens attempts of background lanes (R3.4): candidates and the try-lock of the bucket in one statement, recount and
-    /// claim in a second one. In one statement the snapshot would be older than the lock: that broke the cap in 4 % of
-    /// starts.
-    pub async fn open_background(
-        &self,
-        holder: &Holder,
-        asks: &[LaneAsk],
-    ) -> Result<Vec<OpenedLease>, Error> {
-        if asks.is_empty() {
-            return Ok(Vec::new());
-        }
-        let holder = holder.clone();
-        let asks = asks.to_vec();
-        self.store()
-            .transaction("open_background", move |tx| {
-                let holder = holder.clone();
-                let lanes = Lanes::of(&asks);
-                Box::pin(async move {
-                    let candidates = sqlx::query!(
+pub(super) async fn background(
+    tx: &mut PgConnection,
+    holder: &Holder,
+    asks: &[LaneAsk],
+    held: &Held,
+) -> Result<Vec<OpenedLease>, Error> {
+    let lanes = Lanes::of(asks);
+    let candidates = sqlx::query!(
                         r#"WITH asked AS (
                             SELECT a.* FROM unnest($2::text[], $3::integer[], $4::integer[], $5::integer[])
                                 WITH ORDINALITY AS a(tenant, class, take, cap, ord)
@@ -408,16 +450,16 @@ impl Fleet {
                     )
                     .fetch_all(&mut *tx)
                     .await?;
-                    if candidates.is_empty() {
-                        return Ok(Vec::new());
-                    }
-                    fail::fail_point!("open_background_between", |_| Err(Error::injected()));
-                    let runs: Vec<Uuid> = candidates.iter().map(|c| c.run_id).collect();
-                    let tenants: Vec<String> = candidates.iter().map(|c| c.tenant.clone()).collect();
-                    let caps: Vec<i32> = candidates.iter().map(|c| c.cap).collect();
-                    let asks: Vec<i64> = candidates.iter().map(|c| c.ord).collect();
-                    let classes = &lanes.classes;
-                    let rows = open_heads!(
+    if candidates.is_empty() {
+        return Ok(Vec::new());
+    }
+    fail::fail_point!("open_background_between", |_| Err(Error::injected()));
+    let runs: Vec<Uuid> = candidates.iter().map(|c| c.run_id).collect();
+    let tenants: Vec<String> = candidates.iter().map(|c| c.tenant.clone()).collect();
+    let caps: Vec<i32> = candidates.iter().map(|c| c.cap).collect();
+    let asks: Vec<i64> = candidates.iter().map(|c| c.ord).collect();
+    let classes = &lanes.classes;
+    let rows = open_heads!(
                         r#"/* attempt:open */
                     WITH candidates AS MATERIALIZED (
                         SELECT q.ctid AS at, q.*, c.cap, c.ord,
@@ -438,7 +480,8 @@ impl Fleet {
                         WHERE NOT EXISTS (SELECT FROM background_slots b
                             WHERE b.scope = $1 AND b.tenant = t.tenant AND b.slot = s.slot)
                     ), heads AS MATERIALIZED (
-                        SELECT c.ord, ($12::bigint[])[c.ord] AS cost, s.slot, c.at, c.scope, c.bucket, c.tenant, c.class, c.rank, c.urgency, c.position,
+                        SELECT c.ord, ($12::bigint[])[c.ord] AS cost,
+                               ($14::text[])[c.ord] AS resources, ($15::text[])[c.ord] AS held, s.slot, c.at, c.scope, c.bucket, c.tenant, c.class, c.rank, c.urgency, c.position,
                                c.run_id, c.attempts, c.fence_number, c.leases_lost, c.spent_tokens, c.spent_ms, c.next_seq,
                                c.queued_at, c.expires_at
                         FROM candidates c
@@ -463,13 +506,11 @@ impl Fleet {
                         &asks,
                         &lanes.costs,
                         holder.epoch,
+                        &held.resources,
+                        &held.amounts,
                     )
                     .fetch_all(&mut *tx)
                     .await?;
-                    fail::fail_point!("open_background_before_commit", |_| Err(Error::injected()));
-                    rows.into_iter().map(OpenedLease::try_from).collect()
-                })
-            })
-            .await
-    }
+    fail::fail_point!("open_background_before_commit", |_| Err(Error::injected()));
+    rows.into_iter().map(OpenedLease::try_from).collect()
 }

@@ -106,6 +106,8 @@ async fn succeed(
               -- What makes it plain, see tidegate_policy::retry::plain_success.
               AND l.stop_reason IS NULL AND (l.must_end_at IS NULL OR l.must_end_at > clock_timestamp())
               AND NOT l.in_tree AND l.conversation_id IS NULL
+              -- What holds something of the ledger gives it back the other way.
+              AND l.resources IS NULL
             RETURNING l.*, g.ord, greatest(g.tokens, l.used_tokens) AS tokens, g.result,
                       greatest(c.now, l.started_at) AS ended_at,
                       greatest(0, extract(epoch FROM c.now - l.started_at) * 1000)::bigint AS ms,
@@ -165,6 +167,7 @@ async fn succeed(
                 next_turn: None,
                 woken: false,
                 in_tree: false,
+                gave_back: false,
             })
         })
         .collect()

@@ -15,6 +15,8 @@ use crate::{Error, Fleet, error::stored};
 
 /// Tables with a column `tenant` whose rows stay.
 const KEPT: [&str; 3] = ["tenants", "audit_log", "config_revisions"];
+/// Tables whose rows may hold resources: those that do are given back by the ledger first.
+const HOLDERS: [&str; 2] = ["admissions_open", "run_leases"];
 /// Rows that one statement deletes.
 const BATCH_ROWS: i64 = 5_000;
 /// Passes over all tables before the rest is left to the sweep.
@@ -46,6 +48,7 @@ impl Fleet {
         let tables = self.tenant_tables().await?;
         for _ in 0..PASSES_MAX {
             let mut rows = 0;
+            self.end_holdings(tenant).await?;
             for table in &tables {
                 rows += self.erase_table(table, tenant).await?;
             }
@@ -127,9 +130,15 @@ impl Fleet {
     async fn erase_table(&self, table: &str, tenant: &TenantId) -> Result<u64, Error> {
         // The name comes from the catalogue of this database and is quoted; the tenant is bound.
         let name = format!("\"{}\"", table.replace('"', "\"\""));
+        // What a transaction in flight has added since is left for the next pass, which gives it back.
+        let idle = if HOLDERS.contains(&table) {
+            " AND resources IS NULL"
+        } else {
+            ""
+        };
         let statement = format!(
             "/* tenant:erase */ DELETE FROM {name} WHERE ctid = ANY(ARRAY(
-                 SELECT ctid FROM {name} WHERE tenant = $1 LIMIT {BATCH_ROWS}))"
+                 SELECT ctid FROM {name} WHERE tenant = $1{idle} LIMIT {BATCH_ROWS}))"
         );
         let mut rows = 0;
         loop {
