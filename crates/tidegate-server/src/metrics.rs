@@ -28,6 +28,7 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)?
         .set_buckets_for_metric(Matcher::Suffix("_runs".to_owned()), RUNS)?
+        .set_buckets_for_metric(Matcher::Suffix("_calls".to_owned()), RUNS)?
         .install_recorder()?;
     describe();
     Ok(HANDLE.get_or_init(|| handle).clone())
@@ -63,6 +64,14 @@ const COUNTERS: &[(&str, &str)] = &[
         "Runs that went to a person, because nobody knows whether an effect happened.",
     ),
     (
+        "tidegate_admissions_expired_total",
+        "Admissions that were not renewed in time.",
+    ),
+    (
+        "tidegate_admissions_total",
+        "Calls of the admissions API by what came of them.",
+    ),
+    (
         "tidegate_attempts_total",
         "Attempts that ended, by outcome.",
     ),
@@ -77,6 +86,10 @@ const COUNTERS: &[(&str, &str)] = &[
     (
         "tidegate_claims_returned_total",
         "Leases handed back because their claimer had gone.",
+    ),
+    (
+        "tidegate_claims_short_total",
+        "Times a claim found a requirement class short of something.",
     ),
     (
         "tidegate_config_listener_losses_total",
@@ -162,6 +175,14 @@ const GAUGES: &[(&str, &str)] = &[
         "Requests that are being answered.",
     ),
     ("tidegate_lanes", "Lanes with waiting runs."),
+    (
+        "tidegate_ledger_capacity",
+        "How much there is of bounded resources, by kind.",
+    ),
+    (
+        "tidegate_ledger_in_use",
+        "How much of bounded resources is held, by kind.",
+    ),
     ("tidegate_redis_up", "1 while Redis answers."),
     (
         "tidegate_snapshot_age_transactions",
@@ -194,6 +215,10 @@ const DURATIONS: &[(&str, &str)] = &[
 ];
 
 const BATCHES: &[(&str, &str)] = &[
+    (
+        "tidegate_ledger_batch_calls",
+        "Calls that one transaction over the ledger decided.",
+    ),
     (
         "tidegate_close_batch_runs",
         "Attempts that one transaction closed for their holders.",

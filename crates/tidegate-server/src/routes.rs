@@ -102,8 +102,8 @@ pub enum Repeats {
     Run,
     /// Its answer is kept with the request's `Idempotency-Key`, in the transaction of what it does.
     Key,
-    /// The worker protocol: an attempt's writes are told apart by fence and number, and a claim whose answer was lost is
-    /// a lease that runs out. A key may be sent and changes nothing.
+    /// The worker protocol and admissions: writes are told apart by their own ids and fences; a claim whose answer was lost
+    /// is a lease that runs out, an admission is found again by its id. A key may be sent and changes nothing.
     Fence,
 }
 
@@ -130,6 +130,10 @@ const ADMINISTRATORS: &[Role] = &[Role::SuperAdmin, Role::TenantAdmin];
 const TENANT: &[Role] = &[Role::TenantAdmin, Role::Member];
 /// All that are bound to a tenant.
 const BOUND_TO_TENANT: &[Role] = &[Role::TenantAdmin, Role::Member, Role::Coordinator];
+/// Who keeps a queue of its own and asks for admissions.
+const COORDINATOR: &[Role] = &[Role::Coordinator];
+/// Who may look at admissions.
+const WATCHES_ADMISSIONS: &[Role] = &[Role::TenantAdmin, Role::Coordinator];
 /// Executors.
 const WORKER: &[Role] = &[Role::Worker];
 /// Who moves a pool from epoch to epoch.
@@ -143,7 +147,10 @@ impl Route {
         match self.path {
             _ if self.verb == Verb::Get => Repeats::Read,
             "/v1/runs" | "/v1/conversations/{conversationId}/turns" => Repeats::Run,
-            path if path.starts_with("/v1/worker/") => Repeats::Fence,
+            "/v1/admissions/explain" | "/v1/admissions/{admissionId}/verify" => Repeats::Read,
+            path if path.starts_with("/v1/worker/") || path.starts_with("/v1/admissions") => {
+                Repeats::Fence
+            }
             _ => Repeats::Key,
         }
     }
@@ -158,6 +165,7 @@ impl Route {
             "/runs",
             "/schedules",
             "/pools",
+            "/resources",
             "/tenants",
             "/keys",
             "/providers",
@@ -240,6 +248,33 @@ pub static ROUTES: &[Route] = &[
     chat(Verb::Delete, "/v1/schedules/{name}", TENANT),
     chat(Verb::Post, "/v1/schedules/{name}/pause", TENANT),
     chat(Verb::Post, "/v1/schedules/{name}/resume", TENANT),
+    chat(Verb::Post, "/v1/admissions", COORDINATOR),
+    chat(Verb::Post, "/v1/admissions/explain", BOUND_TO_TENANT),
+    chat(
+        Verb::Get,
+        "/v1/admissions/{admissionId}",
+        WATCHES_ADMISSIONS,
+    ),
+    chat(
+        Verb::Post,
+        "/v1/admissions/{admissionId}/renew",
+        COORDINATOR,
+    ),
+    chat(
+        Verb::Post,
+        "/v1/admissions/{admissionId}/phase",
+        COORDINATOR,
+    ),
+    chat(
+        Verb::Post,
+        "/v1/admissions/{admissionId}/release",
+        COORDINATOR,
+    ),
+    chat(
+        Verb::Post,
+        "/v1/admissions/{admissionId}/verify",
+        COORDINATOR,
+    ),
     route(Verb::Get, "/v1/me", Mount::Always, Access::Roles(ANY_KEY)),
     chat(Verb::Get, "/v1/me/limits", BOUND_TO_TENANT),
     chat(Verb::Get, "/v1/me/usage", BOUND_TO_TENANT),
@@ -298,6 +333,16 @@ pub static ROUTES: &[Route] = &[
     admin(Verb::Delete, "/v1/admin/tool-servers/{name}", PLATFORM),
     admin(Verb::Get, "/v1/admin/policy-generation", POOL_READERS),
     admin(Verb::Post, "/v1/admin/policy-generation", PLATFORM),
+    admin(Verb::Get, "/v1/admin/resources", PLATFORM),
+    admin(Verb::Put, "/v1/admin/resources/{resource}", PLATFORM),
+    admin(Verb::Get, "/v1/admin/resources/{resource}", PLATFORM),
+    admin(Verb::Delete, "/v1/admin/resources/{resource}", PLATFORM),
+    admin(
+        Verb::Get,
+        "/v1/admin/resources/{resource}/holders",
+        PLATFORM,
+    ),
+    admin(Verb::Get, "/v1/admin/ledger", PLATFORM),
     admin(Verb::Get, "/v1/admin/grant-keys", PLATFORM),
     admin(Verb::Post, "/v1/admin/grant-keys/rotate", PLATFORM),
     admin(Verb::Get, "/v1/admin/audit", ADMINISTRATORS),

@@ -113,6 +113,12 @@ enum Command {
     /// Execution pools and what they offer
     #[command(subcommand)]
     Pool(commands::pool::PoolCommand),
+    /// What is counted, how much there is of it, who holds it, and whether it adds up
+    #[command(subcommand)]
+    Ledger(commands::ledger::LedgerCommand),
+    /// Reserve what a piece of work takes, for queues of your own
+    #[command(subcommand)]
+    Admission(commands::admission::AdmissionCommand),
     /// What a grant or a call lease says, and whether it is good
     #[command(subcommand)]
     Grant(commands::grant::GrantCommand),
@@ -174,6 +180,8 @@ impl Cli {
             Command::Model(command) => command.run(&context).await,
             Command::Tool(command) => command.run(&context).await,
             Command::Pool(command) => command.run(&context).await,
+            Command::Ledger(command) => command.run(&context).await,
+            Command::Admission(command) => command.run(&context).await,
             Command::Grant(command) => command.run(&context).await,
             Command::GrantKey(command) => command.run(&context).await,
             Command::Conversation(command) => command.run(&context).await,

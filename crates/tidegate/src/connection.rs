@@ -55,6 +55,8 @@ pub enum Who {
     Controller,
     /// A member of a tenant.
     Tenant,
+    /// Who asks for admissions in a tenant.
+    Coordinator,
     /// Nobody needs a key.
     Anyone,
 }
@@ -160,12 +162,16 @@ impl Connection {
             return Ok(Some(key));
         }
         let wanted = match who {
-            Who::Admin => Some("admin"),
-            Who::Controller => Some("controller"),
-            Who::Tenant => profile.and_then(|named| named.profile.default.as_deref()),
+            Who::Admin => Some("admin".to_owned()),
+            Who::Controller => Some("controller".to_owned()),
+            Who::Tenant => profile.and_then(|named| named.profile.default.clone()),
+            Who::Coordinator => {
+                let tenant = profile.and_then(|named| named.profile.default.as_ref());
+                tenant.map(|tenant| coordinator_of(tenant))
+            }
             Who::Anyone => None,
         };
-        match wanted.and_then(|name| profile?.key(name)) {
+        match wanted.and_then(|name| profile?.key(&name)) {
             Some(key) => Ok(Some(key)),
             None if who == Who::Anyone => Ok(None),
             None => Err(Failure::usage("no API key is given and the profile has none that fits")
@@ -174,6 +180,11 @@ impl Connection {
                 )),
         }
     }
+}
+
+/// The name in a profile of the key that asks for admissions in a tenant.
+pub fn coordinator_of(tenant: &str) -> String {
+    format!("{tenant}-coordinator")
 }
 
 /// A profile and where it was read.

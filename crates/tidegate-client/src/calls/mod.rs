@@ -1,6 +1,7 @@
 //! One method per endpoint, grouped as the contract is. The worker protocol stands in [`crate::worker_api`].
 
 mod administration;
+mod admissions;
 mod catalogue;
 mod conversations;
 mod grants;

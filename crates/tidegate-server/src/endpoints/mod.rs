@@ -1,6 +1,7 @@
 //! One endpoint per file: its path, its OpenAPI text, and a handler that only translates.
 
 pub mod admin;
+pub mod admissions;
 pub mod conversations;
 pub mod me;
 pub mod pools;
@@ -55,6 +56,7 @@ pub(crate) fn chat() -> OpenApiRouter<AppState> {
         .routes(routes!(me::get_my_limits::get_my_limits))
         .routes(routes!(me::get_my_usage::get_my_usage))
         .merge(for_workers())
+        .merge(for_coordinators())
 }
 
 /// The worker protocol, served where runs are.
@@ -74,6 +76,18 @@ fn for_workers() -> OpenApiRouter<AppState> {
         .routes(routes!(worker::release_run::release_run))
         .routes(routes!(worker::submit_child::submit_child))
         .routes(routes!(worker::wait_run::wait_run))
+}
+
+/// The admissions API.
+fn for_coordinators() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(admissions::admit::admit))
+        .routes(routes!(admissions::explain_admission::explain_admission))
+        .routes(routes!(admissions::get_admission::get_admission))
+        .routes(routes!(admissions::renew_admission::renew_admission))
+        .routes(routes!(admissions::end_phase::end_phase))
+        .routes(routes!(admissions::release_admission::release_admission))
+        .routes(routes!(admissions::verify_grant::verify_grant))
 }
 
 /// Served by instances with the role `admin`.
@@ -108,10 +122,24 @@ pub(crate) fn admin() -> OpenApiRouter<AppState> {
             admin::get_policy_generation::get_policy_generation,
             admin::set_policy_generation::set_policy_generation
         ))
-        .routes(routes!(admin::list_grant_keys::list_grant_keys))
-        .routes(routes!(admin::rotate_grant_keys::rotate_grant_keys))
         .routes(routes!(admin::list_audit::list_audit))
         .routes(routes!(admin::list_revisions::list_revisions))
         .routes(routes!(admin::list_instances::list_instances))
         .routes(routes!(admin::get_recovery::get_recovery))
+        .merge(of_the_ledger())
+}
+
+/// What an operator does with the ledger and with the keys of grants.
+fn of_the_ledger() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(admin::list_resources::list_resources))
+        .routes(routes!(
+            admin::put_resource::put_resource,
+            admin::get_resource::get_resource,
+            admin::delete_resource::delete_resource
+        ))
+        .routes(routes!(admin::list_holders::list_holders))
+        .routes(routes!(admin::audit_ledger::audit_ledger))
+        .routes(routes!(admin::list_grant_keys::list_grant_keys))
+        .routes(routes!(admin::rotate_grant_keys::rotate_grant_keys))
 }

@@ -44,7 +44,9 @@ single!(
     tidegate_model::TenantId,
     tidegate_model::PoolId,
     tidegate_model::ids::CatalogName,
-    tidegate_model::ids::ScheduleName
+    tidegate_model::ids::ScheduleName,
+    tidegate_model::AdmissionId,
+    tidegate_model::contracts::ResourceName
 );
 
 impl FromParams for (tidegate_model::PoolId, i64) {

@@ -100,6 +100,18 @@ fn writes_of_tenants_and_pools() -> Vec<(&'static str, &'static str, String, Val
             json!({"epoch": 1}),
         ),
         named(
+            "PUT",
+            "/v1/admin/resources/{resource}",
+            "/v1/admin/resources/pool%2Fgpu",
+            json!({"capacity": 4}),
+        ),
+        named(
+            "DELETE",
+            "/v1/admin/resources/{resource}",
+            "/v1/admin/resources/pool%2Fgpu",
+            Value::Null,
+        ),
+        named(
             "POST",
             "/v1/admin/policy-generation",
             "/v1/admin/policy-generation",

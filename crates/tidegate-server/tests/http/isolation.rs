@@ -2,13 +2,15 @@
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use tidegate_model::{Code, principal::Role};
+use tidegate_model::{AdmissionId, Code, principal::Role};
 use tidegate_server::routes::{ROUTES, Route, Verb};
 
 use crate::rig::Rig;
 
 /// What acme has.
 struct Belongings {
+    admission: String,
+    admission_fence: String,
     conversation: String,
     run: String,
     fence: String,
@@ -22,6 +24,7 @@ impl Belongings {
             .replace("{runId}", &self.run)
             .replace("{conversationId}", &self.conversation)
             .replace("{keyId}", &self.key)
+            .replace("{admissionId}", &self.admission)
             .replace("{callId}", "call_1")
             .replace("{name}", "nightly")
             .replace("{tenant}", "acme")
@@ -34,6 +37,11 @@ impl Belongings {
             "turns" => json!({"input": "hello"}),
             "context" => json!({"fence": self.fence, "limit": 10}),
             "events" => json!({"fence": self.fence, "events": [{"seq": 2, "kind": "worker.note"}]}),
+            // Of an admission, whose fence its owner knows.
+            "verify" => json!({"grant": "x", "resource": "pool/builtin"}),
+            "renew" | "release" | "phase" if route.path.contains("admissions") => {
+                json!({"fence": self.admission_fence})
+            }
             "complete" | "release" => json!({"fence": self.fence}),
             "fail" => json!({"fence": self.fence, "code": "WORKER_FAILED", "retryable": false}),
             "effects" => {
@@ -58,9 +66,15 @@ fn names_a_thing(route: &Route) -> bool {
     // Names of schedules are each tenant's own: whoever puts one makes its own.
     let schedule = route.path.starts_with("/v1/schedules/") && route.verb != Verb::Put;
     schedule
-        || ["{runId}", "{conversationId}", "{keyId}", "{tenant}"]
-            .iter()
-            .any(|parameter| route.path.contains(parameter))
+        || [
+            "{runId}",
+            "{conversationId}",
+            "{keyId}",
+            "{tenant}",
+            "{admissionId}",
+        ]
+        .iter()
+        .any(|parameter| route.path.contains(parameter))
 }
 
 async fn belongings(rig: &Rig, acme: &str) -> Belongings {
@@ -75,7 +89,14 @@ async fn belongings(rig: &Rig, acme: &str) -> Belongings {
         .call("PUT", "/v1/schedules/nightly", acme, nightly)
         .await;
     assert_eq!(made.status, StatusCode::OK, "{made:?}");
+    let coordinator = rig.key(Role::Coordinator, "acme", "").await;
+    let id = AdmissionId::new().to_string();
+    let body = json!({"admissionId": id, "requirements": {"capability": "chat"}});
+    let admitted = rig.post("/v1/admissions", &coordinator, body).await;
+    assert_eq!(admitted.status, StatusCode::CREATED, "{admitted:?}");
     Belongings {
+        admission: id,
+        admission_fence: admitted.json()["fence"].as_str().unwrap().to_owned(),
         conversation: rig.conversation(acme).await,
         run,
         fence: lease["fence"].as_str().unwrap().to_owned(),

@@ -6,6 +6,7 @@
     reason = "tests fail loudly"
 )]
 
+mod admissions;
 mod answers;
 mod attempts;
 mod audited;

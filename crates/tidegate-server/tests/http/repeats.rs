@@ -226,6 +226,16 @@ impl World {
                 self.made("PUT", operator, path, json!({"weight": 3})).await;
                 Sample::by(operator, path, Value::Null)
             }
+            ("PUT", "/v1/admin/resources/{resource}") => {
+                let path = "/v1/admin/resources/pool%2Fone";
+                Sample::by(operator, path, json!({"capacity": 3}))
+            }
+            ("DELETE", "/v1/admin/resources/{resource}") => {
+                let path = "/v1/admin/resources/pool%2Ftwo";
+                self.made("PUT", operator, path, json!({"capacity": 3}))
+                    .await;
+                Sample::by(operator, path, Value::Null)
+            }
             ("PUT", "/v1/admin/providers/{name}") => Sample::by(operator, named("one"), provider()),
             ("DELETE", "/v1/admin/providers/{name}") => {
                 self.provider("gone").await;

@@ -73,11 +73,32 @@ struct Inspected {
     problem: Option<String>,
 }
 
+/// A token as it is given: itself, in a file, or on standard input.
+pub(super) fn token_of(given: &str) -> Outcome<String> {
+    let bytes = if given == "-" {
+        let mut bytes = Vec::new();
+        std::io::stdin()
+            .lock()
+            // One byte more than is good shows that there is too much.
+            .take(TOKEN_MAX_BYTES as u64 + 3)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Failure::caused(Exit::Usage, "cannot read the grant", &error))?;
+        bytes
+    } else if let Some(path) = given.strip_prefix('@') {
+        files::bytes("TOKEN", Path::new(path))?
+    } else {
+        given.to_owned().into_bytes()
+    };
+    String::from_utf8(bytes)
+        .map(|text| text.trim().to_owned())
+        .map_err(|_| Failure::usage("TOKEN: it is no text").remedy("a grant is base64 for URLs"))
+}
+
 impl GrantCommand {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Outcome {
         let Self::Inspect(inspect) = self;
-        let token = inspect.token()?;
+        let token = token_of(&inspect.token)?;
         let claims = read_unverified(&token).map_err(|problem| {
             Failure::failed(problem.to_string())
                 .remedy("give the whole grant, as it was handed out, and nothing else")
@@ -111,28 +132,6 @@ fn check(keys: &PublishedGrantKeys, token: &str) -> Outcome<Option<GrantProblem>
 }
 
 impl Inspect {
-    fn token(&self) -> Outcome<String> {
-        let bytes = if self.token == "-" {
-            let mut bytes = Vec::new();
-            std::io::stdin()
-                .lock()
-                // One byte more than is good shows that there is too much.
-                .take(TOKEN_MAX_BYTES as u64 + 3)
-                .read_to_end(&mut bytes)
-                .map_err(|error| Failure::caused(Exit::Usage, "cannot read the grant", &error))?;
-            bytes
-        } else if let Some(path) = self.token.strip_prefix('@') {
-            files::bytes("TOKEN", Path::new(path))?
-        } else {
-            self.token.clone().into_bytes()
-        };
-        String::from_utf8(bytes)
-            .map(|text| text.trim().to_owned())
-            .map_err(|_| {
-                Failure::usage("TOKEN: it is no text").remedy("a grant is base64 for URLs")
-            })
-    }
-
     async fn keys(&self, context: &Context) -> Outcome<PublishedGrantKeys> {
         match &self.keys {
             None => Ok(context.client(Who::Anyone)?.published_grant_keys().await?),

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod admission;
 pub mod completions;
 pub mod config;
 pub mod conversation;
@@ -9,6 +10,7 @@ pub mod doctor;
 pub mod grant;
 pub mod grant_key;
 pub mod key;
+pub mod ledger;
 pub mod me;
 pub mod migrate;
 pub mod mock_provider;

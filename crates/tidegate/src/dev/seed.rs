@@ -20,6 +20,7 @@ use tidegate_store::Store;
 use super::checkout;
 use crate::{
     compose::database,
+    connection::coordinator_of,
     failure::{Failure, Outcome},
     profile::Profile,
 };
@@ -87,6 +88,12 @@ pub async fn tenants(admin: &Client, profile: &mut Profile) -> Outcome<()> {
             };
             let key = admin.create_key(&body).await?;
             profile.keys.insert(name.to_owned(), secret_of(key)?);
+        }
+        let coordinator = coordinator_of(name);
+        if !works(admin.base_url(), profile.keys.get(&coordinator)).await? {
+            let body = key(Role::Coordinator, Some(parse(name)?));
+            let key = admin.create_key(&body).await?;
+            profile.keys.insert(coordinator, secret_of(key)?);
         }
     }
     if !works(admin.base_url(), profile.keys.get(CONTROLLER)).await? {

@@ -7,7 +7,7 @@ use crate::rig::{Ended, KEY, eventually, ready, run, serve, with_database};
 
 pub struct World {
     _server: Running,
-    db: TestDb,
+    pub db: TestDb,
     url: String,
     admin: String,
 }

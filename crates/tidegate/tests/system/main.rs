@@ -12,6 +12,7 @@ mod files;
 mod gone;
 mod grants;
 mod idle;
+mod ledger;
 mod log;
 mod pools;
 mod reasons;

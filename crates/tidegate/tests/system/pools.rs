@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::commands::World;
 
 /// Makes a key and gives back its secret.
-async fn secret(world: &World, args: &[&str]) -> String {
+pub async fn secret(world: &World, args: &[&str]) -> String {
     let create = [&["--json", "key", "create"], args].concat();
     let made = world.admin(&create).await.succeeded().json();
     made["secret"].as_str().expect("secret").to_owned()

@@ -1,26 +1,32 @@
 //! Administration.
 
+pub mod audit_ledger;
 pub mod create_key;
 pub mod create_tenant;
 pub mod delete_model;
 pub mod delete_provider;
+pub mod delete_resource;
 pub mod delete_tenant_override;
 pub mod delete_tool_server;
 pub mod get_policy_generation;
 pub mod get_recovery;
+pub mod get_resource;
 pub mod get_tenant;
 pub mod get_tenant_limits;
 pub mod list_audit;
 pub mod list_grant_keys;
+pub mod list_holders;
 pub mod list_instances;
 pub mod list_keys;
 pub mod list_models;
 pub mod list_providers;
+pub mod list_resources;
 pub mod list_revisions;
 pub mod list_tenants;
 pub mod list_tool_servers;
 pub mod put_model;
 pub mod put_provider;
+pub mod put_resource;
 pub mod put_tenant_override;
 pub mod put_tool_server;
 pub mod revoke_key;
