@@ -12,6 +12,7 @@ ARGS ?=
 MINUTES ?= 60
 CLAIMS ?= 0
 PROFILE ?= test
+LEDGER_STEPS ?= 25000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check tidy test unit chaos soak test-llm
@@ -47,10 +48,12 @@ chaos: ## kill, freeze, partition; one at a time
 
 test: setup check unit chaos ## everything that must pass
 
-soak: setup ## MINUTES (60) and CLAIMS (0) of load while everything goes wrong, judged by the history (PROFILE=release is faster)
+soak: setup ## MINUTES (60) and CLAIMS (0) of load while everything goes wrong, then LEDGER_STEPS (25000) of the ledger (PROFILE=release is faster)
 	TIDEGATE_SOAK_SECONDS=$$(($(MINUTES) * 60)) TIDEGATE_SOAK_CLAIMS=$(CLAIMS) \
 		$(CARGO) test $(LOCKED) --profile $(PROFILE) --workspace --test chaos -- \
 		--test-threads=1 --nocapture soak $(ARGS)
+	TIDEGATE_LEDGER_STEPS=$(LEDGER_STEPS) $(CARGO) test $(LOCKED) --profile $(PROFILE) --workspace --test ledger -- \
+		--nocapture every_history
 
 # By package, not by workspace: the failpoints of the test kit must not be in what is measured.
 bench-%: setup ## one benchmark by name: bench-queue, bench-grants (ARGS="--help" says what it takes)
