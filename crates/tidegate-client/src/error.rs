@@ -128,6 +128,12 @@ impl Error {
         }
     }
 
+    /// Whether the client tries again by itself. Not where an admission was refused: whoever keeps a queue of its own is to be
+    /// told at once, and takes something else meanwhile (R7.7).
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.is_retryable() && self.code() != Some(Code::ResourceExhausted)
+    }
+
     /// For a log: the code alone where it says that the same call may pass later, for its text speaks to a caller.
     pub(crate) fn in_short(&self) -> String {
         match self.code() {

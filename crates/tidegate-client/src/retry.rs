@@ -45,7 +45,7 @@ impl RetryPolicy {
 
     /// What follows a failed try.
     pub(crate) fn decide(&self, error: &Error, done: u32, left: Duration, unit: f64) -> Next {
-        if !error.is_retryable() || done >= self.max_tries {
+        if !error.is_repeated() || done >= self.max_tries {
             return Next::GiveUp;
         }
         let backoff = self.backoff(done, unit);

@@ -448,3 +448,16 @@ async fn a_dropped_call_leaves_at_once() {
     let waited = tokio::time::timeout(Duration::from_millis(100), client.me()).await;
     assert!(waited.is_err() && started.elapsed() < Duration::from_millis(200));
 }
+
+/// R7.7: a refused admission is told at once, whenever it may be tried again: who keeps a queue takes something else meanwhile.
+#[tokio::test]
+async fn a_refused_admission_is_told_at_once() {
+    let mut problem = Problem::new(Code::ResourceExhausted, "held by others");
+    problem.retry_after_ms = Some(50);
+    let server = Scripted::start([Step::Refuse(problem), Step::Silence]).await;
+    let body = json!({"admissionId": tidegate_model::AdmissionId::new(), "requirements": {"capability": "demo"}});
+    let body = serde_json::from_value(body).unwrap();
+    let error = server.client().admit(&body).await.unwrap_err();
+    assert_eq!(error.code(), Some(Code::ResourceExhausted), "{error}");
+    assert_eq!(error.retry_after(), Some(Duration::from_millis(50)));
+}

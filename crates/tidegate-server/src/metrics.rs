@@ -112,6 +112,10 @@ const COUNTERS: &[(&str, &str)] = &[
         "Times the generation of fences rose.",
     ),
     (
+        "tidegate_grants_too_large_total",
+        "Admissions of more than a grant can name, which were answered without one.",
+    ),
+    (
         "tidegate_hints_failed_total",
         "Hints of new work that were not sent; the others poll.",
     ),

@@ -13,7 +13,8 @@ use tidegate_model::{
 use crate::{Client, Result, request::Call};
 
 impl Client {
-    /// `POST /v1/admissions`: reserves everything or nothing. A lost answer is asked for again with the same id.
+    /// `POST /v1/admissions`: reserves everything or nothing. A lost answer is asked for again with the same id; what is short is
+    /// said at once.
     pub async fn admit(&self, body: &AdmitRequest) -> Result<AdmissionView> {
         self.json(Call::post("/v1/admissions").body(body)?).await
     }

@@ -41,10 +41,8 @@ pub async fn verify(
         detail: Some(detail),
         valid_until,
     };
-    let demand = Demand {
-        known_fence: Some(admission.fence),
-        ..Demand::of(request.resource.clone(), request.amount, request.calls)
-    };
+    // Its fence is held against the admission below, where an end is told from a later phase.
+    let demand = Demand::of(request.resource.clone(), request.amount, request.calls);
     let verified = match grants::verify(engine, &request.grant.0, &demand).await {
         Ok(verified) => verified,
         Err(VerifyError::Problem(problem)) => {

@@ -113,3 +113,25 @@ async fn a_grant_of_a_revoked_epoch_is_worth_nothing() {
     let refusal = desk.refusal(&view, "model/fast", 1).await;
     assert_eq!(refusal, "epoch_withdrawn");
 }
+
+/// R9.1: an admission that holds nothing bounded, or more than a grant can name, is admitted and has no grant.
+#[tokio::test]
+async fn what_no_grant_can_name_is_admitted_all_the_same() {
+    let world = World::new(settings()).await;
+    let signed = async |wanted| {
+        let view = admit(&world.engine, wanted).await.expect("admitted");
+        let signed = admissions::signed(&world.engine, &coordinator(), view).await;
+        signed.expect("answered")
+    };
+    let nothing = signed(json!({})).await;
+    assert_eq!((nothing.grants.len(), nothing.grant), (0, None));
+    bound(&world.engine, "pool/builtin", 9).await;
+    let mut named = Vec::new();
+    for number in 0..64 {
+        let name = format!("shared/r{number}");
+        bound(&world.engine, &name, 1).await;
+        named.push(json!({"resource": name, "amount": 1}));
+    }
+    let large = signed(json!({"resources": named})).await;
+    assert_eq!((large.grants.len(), large.grant), (65, None));
+}

@@ -170,7 +170,8 @@ pub struct AdmissionView {
     /// The version of the ledger that this was decided at.
     pub ledger_version: i64,
     /// What it may consume, signed (R9.1): whoever is shown it can check it, here or by the published keys, and who has it can
-    /// narrow it. In answers to who holds the admission, while it is active and lasts an hour at most.
+    /// narrow it. In answers to who holds the admission, while it is active; absent where nothing bounded is held, or more than a
+    /// grant can name (64 resources, 8 KiB).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantToken>,
 }
