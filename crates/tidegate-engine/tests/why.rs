@@ -22,6 +22,8 @@ mod ledger;
 mod lists;
 #[path = "why/order.rs"]
 mod order;
+#[path = "why/phases.rs"]
+mod phases;
 #[path = "why/reasons.rs"]
 mod reasons;
 #[path = "why/retention.rs"]

@@ -1,5 +1,7 @@
 //! What a holder does with its admission: renew, end a phase, give back (R7.5, R10.1).
 
+use std::collections::HashSet;
+
 use tidegate_model::{
     AdmissionId,
     api::{AdmissionView, EndPhase, ReleaseAdmission, RenewAdmission, Settlement},
@@ -8,13 +10,13 @@ use tidegate_model::{
 };
 use tidegate_store::ledger::{
     AdmissionKey,
-    batch::{Ask, Change},
+    batch::{Ask, Change, Outcome},
 };
 
 use super::{
     TTL_MS,
     admit::{Terms, missing, task_of, unsatisfiable, wanted},
-    answered, check_ttl, decide,
+    answered, check_ttl, decide, refusal,
 };
 use crate::{Engine, Error, Principal};
 
@@ -59,16 +61,18 @@ pub async fn end_phase(
     let key = key_of(principal, id)?;
     let settle = settlements(id, &request.settle)?;
     let release = places(id, "release", request.release.iter().copied())?;
+    let mut impossible = None;
     let next = match request.next {
         None => None,
         Some(requirements) => {
-            let task = task_of(principal, requirements).map_err(|error| error.within("next"))?;
+            let task = task_of(principal, requirements).map_err(of_next)?;
             let pools = engine.pools_now().await?;
             let sorted = pools.sort(&task);
-            if !sorted.is_satisfiable() {
-                return Err(unsatisfiable(&sorted));
-            }
-            missing(engine, &sorted, &task).await?;
+            impossible = if sorted.is_satisfiable() {
+                missing(engine, &sorted, &task).await.err()
+            } else {
+                Some(unsatisfiable(&sorted))
+            };
             let terms = Terms {
                 ttl_ms: TTL_MS,
                 if_version: None,
@@ -83,7 +87,37 @@ pub async fn end_phase(
     };
     let answer = decide(engine, Ask::Change(key, request.fence, change)).await?;
     given_back(engine);
+    if let Outcome::Refused(refused) = answer.outcome {
+        let error = match impossible {
+            Some(error) => error,
+            None => refusal(engine, refused).await?,
+        };
+        return Err(over(error));
+    }
     answered(engine, answer).await
+}
+
+/// The same error of what is wanted next, where it stands in the request.
+fn of_next(mut error: Error) -> Error {
+    if let Error::Refused(refusal) = &mut error
+        && let Some(field) = &mut refusal.field
+    {
+        *field = field.replacen("requirements", "next", 1);
+    }
+    error
+}
+
+/// A next phase that was refused has ended its admission: trying again takes a new one.
+fn over(mut error: Error) -> Error {
+    if let Error::Refused(refusal) = &mut error {
+        refusal.detail = String::from(
+            "the next phase was refused, and the admission is released with all that it held; `reasons` say why, and \
+                          another try takes a new id",
+        );
+        refusal.field = Some("next".to_owned());
+        refusal.retry_after_ms = None;
+    }
+    error
 }
 
 /// Claims that found a resource short look again.
@@ -126,16 +160,29 @@ fn places(
             format!("{} entries; at most {GRANTS_MAX}", given.len()),
         ));
     }
+    let mut seen = HashSet::new();
     given
         .enumerate()
         .map(|(at, grant)| {
+            if !seen.insert(grant.index) {
+                return Err(Error::invalid(
+                    place_of(field, at),
+                    format!("{grant} is named twice"),
+                ));
+            }
             if grant.admission == id {
                 return Ok(grant.index);
             }
             Err(Error::invalid(
-                format!("{field}[{at}].grantId"),
+                place_of(field, at),
                 format!("{grant} belongs to another admission"),
             ))
         })
         .collect()
+}
+
+fn place_of(field: &str, at: usize) -> String {
+    // What is given back is named by its id alone.
+    let member = if field == "settle" { ".grantId" } else { "" };
+    format!("{field}[{at}]{member}")
 }

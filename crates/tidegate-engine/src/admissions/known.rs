@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use tidegate_model::{
@@ -17,11 +18,17 @@ use tidegate_store::ledger::resources::KnownResource;
 
 use crate::{Engine, Error};
 
+/// How old what is known may be while a removed resource waits for its last grant.
+const GOING_AGE_MAX: Duration = Duration::from_millis(500);
+
 /// The resources by name.
 #[derive(Debug, Default)]
 pub struct KnownResources {
     by_name: HashMap<ResourceName, KnownResource>,
     names: HashMap<i32, ResourceName>,
+    /// Whether one of them was removed and goes with its last grant, of which nobody tells.
+    going: bool,
+    read_at: Option<Instant>,
     /// By requirement class and pool: asked for by every claim.
     of_classes: parking_lot::Mutex<HashMap<(i32, PoolId), Taken>>,
 }
@@ -41,6 +48,8 @@ pub(crate) enum Missing {
 impl KnownResources {
     fn new(all: Vec<KnownResource>) -> Self {
         Self {
+            going: all.iter().any(|known| known.going),
+            read_at: Some(Instant::now()),
             names: all
                 .iter()
                 .map(|known| (known.resource, known.name.clone()))
@@ -90,6 +99,11 @@ impl KnownResources {
         taken
     }
 
+    /// Whether it is to be read anew, although nothing says that it has changed.
+    fn is_stale(&self) -> bool {
+        self.going && self.read_at.is_none_or(|at| at.elapsed() > GOING_AGE_MAX)
+    }
+
     /// Whether nothing has a bound.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
@@ -114,7 +128,13 @@ impl Engine {
             let known = self.store().known_resources(scope).await?;
             Ok(Arc::new(KnownResources::new(known)))
         };
-        self.platform().caches.resources.get_or_load((), load).await
+        let cache = &self.platform().caches.resources;
+        let known = cache.get_or_load((), load).await?;
+        if !known.is_stale() {
+            return Ok(known);
+        }
+        cache.forget(()).await;
+        cache.get_or_load((), load).await
     }
 
     /// The names of some resources; those that this instance does not know are read.

@@ -75,7 +75,7 @@ async fn decide(engine: &Engine, ask: Ask) -> Result<Answer, Error> {
         Outcome::Conflict(_) => "conflict",
         Outcome::Ended(_) => "ended",
         Outcome::Fence => "fenced",
-        Outcome::NoGrant(_) | Outcome::Unknown => "unknown",
+        Outcome::NoGrant(_) | Outcome::Slot(_) | Outcome::Unknown => "unknown",
     };
     metrics::counter!("tidegate_admissions_total", "outcome" => outcome).increment(1);
     Ok(answer)
@@ -118,6 +118,12 @@ async fn answered(engine: &Engine, answer: Answer) -> Result<AdmissionView, Erro
         Outcome::NoGrant(place) => Err(Error::invalid(
             "grantId",
             format!("the admission has no grant at place {place}"),
+        )),
+        Outcome::Slot(place) => Err(Error::invalid(
+            "grantId",
+            format!(
+                "the grant at place {place} is a slot of a pool, a sandbox or a tenant: it is given back with the admission"
+            ),
         )),
         Outcome::Unknown => Err(Error::not_found("admission")),
     }

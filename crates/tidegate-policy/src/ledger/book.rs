@@ -54,6 +54,8 @@ pub struct Counter {
     pub in_use: i64,
     /// What is set aside for the runs of one requirement class (R7.8).
     pub aside: Option<Aside>,
+    /// Whether it was removed, and bounds nothing any more once its last grant is back.
+    pub going: bool,
 }
 
 /// What comes free of a resource goes to these first.
@@ -91,12 +93,14 @@ pub struct Shortage {
     pub free: i64,
     /// How much there is in all.
     pub capacity: i64,
+    /// Whether the resource was removed and goes with its last grant.
+    pub going: bool,
 }
 
 impl Shortage {
-    /// Whether it asks for more than there is: waiting does not help.
+    /// Whether it asks for more than there is: waiting does not help. What is being removed is only waited for.
     pub const fn is_for_ever(&self) -> bool {
-        self.needed > self.capacity
+        self.needed > self.capacity && !self.going
     }
 }
 
@@ -128,6 +132,7 @@ impl Book {
                     needed: part.amount,
                     free,
                     capacity: counter.map_or(0, |counter| counter.capacity),
+                    going: counter.is_some_and(|counter| counter.going),
                 })
             })
             .collect()
@@ -262,6 +267,7 @@ mod tests {
             capacity,
             in_use,
             aside: None,
+            going: false,
         }
     }
 
@@ -292,6 +298,17 @@ mod tests {
         assert_eq!((short[0].free, short[1].free), (0, 0));
         assert!(!short[0].is_for_ever() && short[1].is_for_ever());
         assert_eq!(book.fits(&vector(&[(1, 1)]), 9, None), 0);
+    }
+
+    /// R7.5: a resource that is being removed admits nothing new until its last grant is back, which is no impossibility.
+    #[test]
+    fn what_is_being_removed_is_waited_for() {
+        let going = Counter {
+            going: true,
+            ..counter(0, 1)
+        };
+        let short = Book::new([(1, going)]).short(&vector(&[(1, 1)]), None);
+        assert!(!short[0].is_for_ever());
     }
 
     /// R7.8: what is set aside is for the class it was set aside for.

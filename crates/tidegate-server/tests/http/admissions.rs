@@ -46,7 +46,9 @@ impl World {
 async fn a_coordinator_is_answered_at_once() {
     let world = World::new().await;
     world.bound("pool/builtin", 1).await;
-    let first = world.admit(json!({"capability": "chat"})).await;
+    world.bound("tenant/acme/tokens", 50).await;
+    let first = json!({"capability": "chat", "estimates": {"tokens": 5}});
+    let first = world.admit(first).await;
     assert_eq!(first.status, StatusCode::CREATED, "{first:?}");
     let view = first.json();
     assert_eq!(view["state"], "ACTIVE");
@@ -61,10 +63,10 @@ async fn a_coordinator_is_answered_at_once() {
         .post(&format!("{path}/renew"), json!({"fence": view["fence"]}))
         .await;
     assert_eq!(renewed.status, StatusCode::OK, "{renewed:?}");
-    let grant = &view["grants"][0]["grantId"];
+    let grant = &view["grants"][1]["grantId"];
     let phase = json!({"fence": view["fence"], "settle": [{"grantId": grant, "amount": 1}]});
     let settled = world.post(&format!("{path}/phase"), phase).await;
-    assert_eq!(settled.json()["grants"][0]["settled"], 1, "{settled:?}");
+    assert_eq!(settled.json()["grants"][1]["settled"], 1, "{settled:?}");
     let released = world
         .post(&format!("{path}/release"), json!({"fence": view["fence"]}))
         .await;

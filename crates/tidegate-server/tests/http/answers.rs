@@ -292,25 +292,12 @@ async fn lives_of_attempts(worker: &mut Watched<'_>) {
     }
 }
 
-/// R7.3: so is every answer to a coordinator.
-#[tokio::test]
-async fn every_answer_to_a_coordinator_is_what_the_document_says() {
-    let world = World::new().await;
-    let contract = Contract::served_by(&world.rig).await;
-    let coordinator = world
-        .rig
-        .key(principal::Role::Coordinator, "acme", "")
-        .await;
-    let bounded = json!({"capacity": 9});
-    let path = "/v1/admin/resources/pool%2Fbuiltin";
-    let made = world.rig.call("PUT", path, &world.operator, bounded).await;
-    contract.check("PUT", "/v1/admin/resources/{resource}", &made);
-    let id = tidegate_model::AdmissionId::new().to_string();
+/// What a coordinator does with an admission; fences are put in as they are answered.
+fn life_of_an_admission(id: &str) -> Vec<(&'static str, String, Value)> {
     let wanted = json!({"capability": "chat", "estimates": {"tokens": 5}});
     let admit = json!({"admissionId": id, "requirements": wanted, "ttlMs": 5000});
     let one = "/v1/admissions/{admissionId}";
-    let mut fence = Value::Null;
-    for (verb, route, body) in [
+    vec![
         (
             "POST",
             "/v1/admissions/explain".to_owned(),
@@ -327,13 +314,32 @@ async fn every_answer_to_a_coordinator_is_what_the_document_says() {
         (
             "POST",
             format!("{one}/phase"),
-            json!({"settle": [{"grantId": format!("{id}/0"), "amount": 1}]}),
+            json!({"settle": [{"grantId": format!("{id}/1"), "amount": 1}]}),
         ),
         ("POST", format!("{one}/phase"), json!({"next": wanted})),
         ("POST", format!("{one}/release"), json!({})),
         ("GET", one.to_owned(), Value::Null),
-    ] {
-        let mut body = body;
+    ]
+}
+
+/// R7.3: so is every answer to a coordinator.
+#[tokio::test]
+async fn every_answer_to_a_coordinator_is_what_the_document_says() {
+    let world = World::new().await;
+    let contract = Contract::served_by(&world.rig).await;
+    let coordinator = world
+        .rig
+        .key(principal::Role::Coordinator, "acme", "")
+        .await;
+    for name in ["pool%2Fbuiltin", "tenant%2Facme%2Ftokens"] {
+        let path = format!("/v1/admin/resources/{name}");
+        let body = json!({"capacity": 90});
+        let made = world.rig.call("PUT", &path, &world.operator, body).await;
+        contract.check("PUT", "/v1/admin/resources/{resource}", &made);
+    }
+    let id = tidegate_model::AdmissionId::new().to_string();
+    let mut fence = Value::Null;
+    for (verb, route, mut body) in life_of_an_admission(&id) {
         if body.is_object() && route.contains("{admissionId}") && body.get("grant").is_none() {
             body["fence"] = fence.clone();
         }
@@ -344,9 +350,11 @@ async fn every_answer_to_a_coordinator_is_what_the_document_says() {
             fence = answered.clone();
         }
     }
-    let holders = format!("{path}/holders");
     for (route, path) in [
-        ("/v1/admin/resources/{resource}/holders", holders.as_str()),
+        (
+            "/v1/admin/resources/{resource}/holders",
+            "/v1/admin/resources/pool%2Fbuiltin/holders",
+        ),
         ("/v1/admin/ledger", "/v1/admin/ledger"),
     ] {
         let answer = world.rig.get(path, &world.operator).await;

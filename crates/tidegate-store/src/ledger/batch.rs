@@ -15,7 +15,7 @@ use tidegate_model::{
 };
 use tidegate_policy::ledger::{Book, Held, Refusal, Shortage, Vector, life};
 
-use super::{Admission, AdmissionKey, apply_changes, lock_book, read_counters, rows};
+use super::{Admission, AdmissionKey, apply_changes, lock_book, read_counters, rows, slots_among};
 use crate::{Error, Fleet};
 
 /// A pool that may serve it, and what it takes there.
@@ -123,6 +123,8 @@ pub enum Outcome {
     Fence,
     /// There is no such grant.
     NoGrant(u16),
+    /// The grant is a slot, which goes with the admission and not before.
+    Slot(u16),
     /// There is no such admission.
     Unknown,
 }
@@ -178,6 +180,7 @@ struct Batch {
     /// Pools of which this epoch is in force.
     in_force: HashSet<(PoolId, i64)>,
     suspended: HashSet<String>,
+    slots: HashSet<i32>,
     known: BTreeMap<AdmissionKey, Admission>,
     /// Those that stood among the open ones when the batch was read.
     open: BTreeSet<AdmissionKey>,
@@ -193,6 +196,7 @@ impl Batch {
             .into_iter()
             .map(|admission| (admission.key.clone(), admission))
             .collect();
+        let slots = read_slots(tx, asks, &known).await?;
         let candidates = || {
             let wanted = asks.iter().filter_map(Ask::wanted);
             wanted.flat_map(|wanted| &wanted.candidates)
@@ -223,6 +227,7 @@ impl Batch {
             now: moment.now,
             in_force: moment.in_force,
             suspended: moment.suspended,
+            slots,
             open: known
                 .values()
                 .filter(|admission| !admission.state.is_ended())
@@ -349,7 +354,7 @@ impl Batch {
         match change {
             Change::Renew(ttl_ms) => self.renew(key, *ttl_ms),
             Change::Release(settle) => match self.settle(key, settle, &[]) {
-                Some(wrong) => Outcome::NoGrant(wrong),
+                Some(refused) => refused,
                 None => Outcome::Done(self.end(key, AdmissionState::Released, EndReason::Holder)),
             },
             Change::EndPhase {
@@ -357,7 +362,7 @@ impl Batch {
                 release,
                 next,
             } => match self.settle(key, settle, release) {
-                Some(wrong) => Outcome::NoGrant(wrong),
+                Some(refused) => refused,
                 None => self.next_phase(key, next.as_ref()),
             },
         }
@@ -374,16 +379,18 @@ impl Batch {
         Outcome::Done(admission.clone())
     }
 
-    /// Settles and gives back; the first place that is none, and then nothing has changed.
-    fn settle(&mut self, key: &AdmissionKey, used: &[(u16, i64)], back: &[u16]) -> Option<u16> {
+    /// Settles and gives back; the first place that is none or a slot, and then nothing has changed.
+    fn settle(&mut self, key: &AdmissionKey, used: &[(u16, i64)], back: &[u16]) -> Option<Outcome> {
         let admission = self.known.get_mut(key)?;
-        let places = admission.grants.len();
-        let all = used
-            .iter()
-            .map(|(place, _)| *place)
-            .chain(back.iter().copied());
-        if let Some(wrong) = all.into_iter().find(|place| usize::from(*place) >= places) {
-            return Some(wrong);
+        let named = used.iter().map(|(place, _)| *place);
+        for place in named.chain(back.iter().copied()) {
+            match admission.grants.get(usize::from(place)) {
+                None => return Some(Outcome::NoGrant(place)),
+                Some(grant) if self.slots.contains(&grant.resource) => {
+                    return Some(Outcome::Slot(place));
+                }
+                Some(_) => {}
+            }
         }
         for &(place, used) in used {
             let grant = &mut admission.grants[usize::from(place)];
@@ -416,13 +423,16 @@ impl Batch {
         };
         // It stays what it was asked for as: a repeat of that finds it in its later phases too.
         let born = (admission.digest, admission.created_at);
+        let ttl_ms = admission.ttl_ms;
         for grant in &mut admission.grants {
             let change = grant.release();
             self.book.change(grant.resource, change);
         }
         match self.choose(key, wanted) {
             Ok(at) => {
-                let admission = self.admitted(key, wanted, at, born);
+                let mut admission = self.admitted(key, wanted, at, born);
+                admission.ttl_ms = ttl_ms;
+                admission.expires_at = self.now + Duration::milliseconds(ttl_ms);
                 self.known.insert(key.clone(), admission.clone());
                 Outcome::Done(admission)
             }
@@ -479,6 +489,34 @@ impl Batch {
         }
         apply_changes(tx, scope, self.book.changes()).await
     }
+}
+
+/// The slots among what those hold that end a phase or give something back.
+async fn read_slots(
+    tx: &mut PgConnection,
+    asks: &[Ask],
+    known: &BTreeMap<AdmissionKey, Admission>,
+) -> Result<HashSet<i32>, Error> {
+    let names = |change: &Change| match change {
+        Change::Renew(_) => false,
+        Change::Release(settle) => !settle.is_empty(),
+        Change::EndPhase {
+            settle, release, ..
+        } => !settle.is_empty() || !release.is_empty(),
+    };
+    let changed = asks.iter().filter_map(|ask| match ask {
+        Ask::Change(key, _, change) if names(change) => known.get(key),
+        _ => None,
+    });
+    let held: BTreeSet<i32> = changed
+        .flat_map(|admission| &admission.grants)
+        .map(|grant| grant.resource)
+        .collect();
+    if held.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let held: Vec<i32> = held.into_iter().collect();
+    slots_among(tx, &held).await
 }
 
 /// What holds for a whole batch.

@@ -10,6 +10,8 @@ pub mod expire;
 pub mod resources;
 mod rows;
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use tidegate_model::{
@@ -81,7 +83,7 @@ pub(crate) async fn read_counters(
     let rows = sqlx::query!(
         r#"SELECT r.resource AS "resource!", r.capacity AS "capacity!", r.in_use AS "in_use!",
                   CASE WHEN r.aside_until > clock_timestamp() THEN r.aside_class END AS aside_class,
-                  r.aside_amount
+                  r.aside_amount, r.removed_at IS NOT NULL AS "going!"
            FROM unnest($1::integer[]) AS k(resource)
            CROSS JOIN LATERAL (SELECT r.* FROM resources r WHERE r.resource = k.resource OFFSET 0) r"#,
         resources,
@@ -97,10 +99,26 @@ pub(crate) async fn read_counters(
             capacity: row.capacity,
             in_use: row.in_use,
             aside,
+            going: row.going,
         };
         (row.resource, counter)
     });
     Ok(counters.collect())
+}
+
+/// Those of some resources that are slots: taken once by whoever is admitted, and given back with the admission only.
+pub(crate) async fn slots_among(
+    tx: &mut PgConnection,
+    resources: &[i32],
+) -> Result<HashSet<i32>, Error> {
+    let slots = sqlx::query_scalar!(
+        "SELECT resource FROM resources WHERE resource = ANY ($1)
+         AND (name LIKE 'pool/%' OR name LIKE 'sandbox/%' OR name LIKE 'tenant/%/slots')",
+        resources,
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(slots.into_iter().collect())
 }
 
 /// Applies what a batch changed in all, and raises the version of the book; the version that holds now.

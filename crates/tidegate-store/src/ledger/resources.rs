@@ -28,6 +28,8 @@ pub struct KnownResource {
     pub name: ResourceName,
     /// How much there is of it.
     pub capacity: i64,
+    /// Whether it was removed, and goes with its last grant.
+    pub going: bool,
 }
 
 /// All resources of a kind.
@@ -89,8 +91,8 @@ impl Store {
     /// Every resource that bounds something: those that are removed do until their last grant is back.
     pub async fn known_resources(&self, scope: &str) -> Result<Vec<KnownResource>, Error> {
         let rows = sqlx::query!(
-            "SELECT resource, name, capacity FROM resources
-             WHERE scope = $1 AND (removed_at IS NULL OR in_use > 0)",
+            r#"SELECT resource, name, capacity, removed_at IS NOT NULL AS "going!" FROM resources
+             WHERE scope = $1 AND (removed_at IS NULL OR in_use > 0)"#,
             scope,
         )
         .fetch_all(self.pool())
@@ -100,6 +102,7 @@ impl Store {
                 resource: row.resource,
                 name: stored(&row.name, "resources.name")?,
                 capacity: row.capacity,
+                going: row.going,
             })
         });
         known.collect()
