@@ -129,7 +129,9 @@ mod tests {
         for code in Code::ALL {
             let error: Error = Problem::new(*code, "x").into();
             let repeated = policy.decide(&error, 1, LEFT, 0.1) != Next::GiveUp;
-            assert_eq!(repeated, code.retryable(), "{code}");
+            // R7.7: a refused admission is the caller's to ask for again.
+            let own = *code != Code::ResourceExhausted;
+            assert_eq!(repeated, code.retryable() && own, "{code}");
         }
         assert_eq!(
             RetryPolicy::NONE.decide(&busy(None), 1, LEFT, 0.1),
