@@ -16,7 +16,9 @@ pub fn plain(what: &str) -> String {
         return match seen(found).as_str() {
             // Where it may be absent, that is how nothing is said; where it may not, the next refusal says so.
             "null" => {
-                format!("expected {wanted}, found null; leave the field out, or give a value")
+                format!(
+                    "expected {wanted}, found null; give a value, or leave the field out where it may be absent"
+                )
             }
             found => format!("expected {wanted}, found {found}"),
         };
@@ -130,7 +132,7 @@ mod tests {
             ),
             (
                 "invalid type: null, expected a string",
-                "expected text, found null; leave the field out, or give a value",
+                "expected text, found null; give a value, or leave the field out where it may be absent",
             ),
             ("invalid digit found in string", "expected a whole number"),
             (

@@ -363,7 +363,7 @@ mod tests {
         let problem = failure.problem();
         assert_eq!(problem.field.as_deref(), Some("requirements.sandbox"));
         let detail = problem.detail.as_deref().expect("a detail");
-        let expected = "expected one of none, process, container, vm, found null; leave the field out, or give a value";
+        let expected = "expected one of none, process, container, vm, found null; give a value, or leave the field out where it may be absent";
         assert_eq!(detail, expected);
     }
 

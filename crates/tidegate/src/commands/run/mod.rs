@@ -331,7 +331,7 @@ mod tests {
             ("@/nowhere/needs.json", "cannot read"),
             (
                 r#"{"sandbox": null}"#,
-                "sandbox: expected one of none, process, container, vm, found null; leave the field out",
+                "sandbox: expected one of none, process, container, vm, found null; give a value, or leave the field out",
             ),
             (r#"{"gpu": 1}"#, "gpu"),
             (
